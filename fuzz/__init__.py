@@ -1,0 +1,1 @@
+"""Long jobs over `properties`: run, replay and minimise, from the command line."""

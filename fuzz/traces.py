@@ -1,0 +1,75 @@
+"""`fuzz replay` and `fuzz minimize`: what one recorded trace does, and its shortest form.
+
+A trace is data. The subject that it names is taken from it only if it is built in; code of one's
+own is imported when the user names it with `--subject`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from fuzz.findings import note
+from fuzz.options import Unusable, subject
+from properties.minimize import minimize as shorten
+from properties.report import describe
+from properties.subjects import BUILT_IN, Factory
+from properties.trace import Replay, Trace, load
+
+CLEAN, FAILS = 0, 1
+
+
+def replay(path: Path, subject_name: str | None, level: str | None) -> int:
+    """Prints the trace step by step; the exit status says whether it breaks an invariant."""
+    trace, factory = _open(path, subject_name, level)
+    fails = Replay(trace, factory.make).run() is not None
+    print(describe(trace, factory.make), flush=True)
+    return FAILS if fails else CLEAN
+
+
+def minimize(path: Path, subject_name: str | None, out: Path | None) -> int:
+    """Writes the minimal trace beside the file, or to `out`, and prints it."""
+    trace, factory = _open(path, subject_name, None)
+    violation = Replay(trace, factory.make).run()
+    if violation is None:
+        print(f"{path}: no longer fails; nothing to minimise", flush=True)
+        return CLEAN
+    if violation.number != trace.invariant:
+        note(f"{path}: recorded for {trace.invariant}, breaks {violation.number} now")
+    short = shorten(replace(trace, invariant=violation.number), factory)
+    out = path.with_suffix(".min.json") if out is None else out
+    _write(short, out)
+    print(describe(short, factory.make, out), flush=True)
+    return FAILS
+
+
+def _open(path: Path, subject_name: str | None, level: str | None) -> tuple[Trace, Factory]:
+    """The trace and its subject, checked against each other."""
+    if path.exists() and not path.is_file():
+        raise Unusable(f"{path}: not a file; a trace is a JSON file")
+    trace = load(path)
+    if subject_name is None and trace.subject not in BUILT_IN:
+        raise Unusable(
+            f"{path}: recorded with subject {trace.subject!r}; a trace can't choose code to run:"
+            f" name it with --subject {trace.subject}, or one of {', '.join(BUILT_IN)}"
+        )
+    factory = subject(subject_name or trace.subject)
+    system = trace.system.name
+    if not factory.has(system):
+        raise Unusable(f"{path}: subject {factory.name} has no system {system}")
+    for name, allowed in factory.limits.get(system, {}).items():
+        value = getattr(trace.config, name)
+        if value not in allowed:
+            words = ", ".join(map(str, dict.fromkeys(allowed)))
+            raise Unusable(f"{path}: {name} is {value}; subject {factory.name} allows {words}")
+    return replace(trace, subject=factory.name, level=level or trace.level), factory
+
+
+def _write(trace: Trace, path: Path) -> None:
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(trace.dumps(), encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise Unusable(f"{path}: can't be written: {error.strerror or error}") from error

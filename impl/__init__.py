@@ -1,0 +1,16 @@
+"""The memory layer of an LLM serving engine: request rows and KV slot allocators in torch."""
+
+from impl.allocators.base import BaseTokenToKVPoolAllocator
+from impl.allocators.paged import PagedTokenToKVPoolAllocator
+from impl.allocators.token import TokenToKVPoolAllocator
+from impl.errors import PoolError
+from impl.rows import Handle, ReqToTokenPool
+
+__all__ = [
+    "BaseTokenToKVPoolAllocator",
+    "Handle",
+    "PagedTokenToKVPoolAllocator",
+    "PoolError",
+    "ReqToTokenPool",
+    "TokenToKVPoolAllocator",
+]

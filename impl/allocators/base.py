@@ -1,0 +1,339 @@
+"""The contract of every token-to-KV allocator, and what all of them share.
+
+An allocator owns ids only: which slots are free, staged, parked or out. It never touches the
+bytes that the slots name. Three outcomes are never mixed up: a result; `None` when capacity is
+short, with nothing changed except that staged ids may have been sorted in; a `PoolError` for
+misuse, with nothing changed besides that. Faults are looked for in a fixed order: what host data
+decides, then capacity, then the values of tensors. Spec: `spec/core.md` §4, §4a, §4b.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+
+from impl import checks, kernels
+from impl.allocators import recount
+from impl.allocators.free_list import FreeList
+from impl.allocators.states import FREE, NEVER, OWNED, STAGED, PageStates
+from impl.errors import GroupNotOpen, GroupOpen, StillOwned, Unsupported
+
+Segment = tuple[torch.Tensor, int]
+
+
+class PoolConfig(Protocol):
+    """What `resize` reads of an engine's configuration."""
+
+    @property
+    def max_total_num_tokens(self) -> int: ...
+
+
+class BaseTokenToKVPoolAllocator(ABC):
+    """Hands out and takes back KV slots `page_size .. (num_pages + 1) * page_size - 1`.
+
+    `size` in slots, `page_size` in slots; what is left of `size` below a whole page is never
+    issued. `dtype` is that of the KV data, kept for the engine. `kvcache` is the pool that
+    copies are forwarded to. `need_sort` stages frees and issues ascending ids after a merge.
+    `backend` "auto", "torch". `validate=False` removes the checks of tensor values only.
+    Raises `NegativeSize`, `OutOfRange` (size + page_size >= 2^31), `WrongDtype`, `Unsupported`.
+    O(pool). Spec: §4, §4a.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        page_size: int,
+        *,
+        device: torch.device | str,
+        dtype: torch.dtype | None,
+        kvcache: Any,
+        need_sort: bool,
+        backend: str,
+        validate: bool,
+    ) -> None:
+        self.page_size = checks.host_size(page_size, "page_size", least=1)
+        self.size = checks.pool_size(size, self.page_size)
+        self.dtype = dtype
+        self.need_sort = need_sort
+        self.validate = validate
+        # A tensor knows the index that a bare "cuda" leaves open.
+        self.device = torch.empty(0, device=device).device
+        self._kernels = kernels.resolve(backend)
+        self._kvcache = kvcache
+        self._build()
+
+    def _build(self) -> None:
+        self.num_pages = self.size // self.page_size
+        self._states = PageStates(self.num_pages, self.device)
+        self._list = self._new_free_list()
+        self._forget_group()
+
+    def _forget_group(self) -> None:
+        self._group_is_open = False
+        self._parked_slots: list[torch.Tensor] = []
+        self._parked_pages: list[torch.Tensor] = []
+        self._num_parked = 0
+
+    @abstractmethod
+    def _new_free_list(self) -> FreeList:
+        """An empty structure of the kind this family uses."""
+
+    # Taking
+
+    @abstractmethod
+    def alloc(self, need_size: int) -> torch.Tensor | None:
+        """Slots int64 [need_size] of the first whole pages; None when short.
+
+        `need_size` in slots, a multiple of the page size; 0 gives an empty tensor. Raises
+        `NegativeSize`, `NotPageMultiple`, `WrongDtype`. O(need_size). Spec: §3, §4.
+        """
+
+    @abstractmethod
+    def alloc_extend(
+        self,
+        prefix_lens: torch.Tensor,
+        prefix_lens_cpu: torch.Tensor,
+        seq_lens: torch.Tensor,
+        seq_lens_cpu: torch.Tensor,
+        last_loc: torch.Tensor,
+        extend_num_tokens: int,
+        num_new_pages: int | None = None,
+    ) -> torch.Tensor | None:
+        """Slots int64 [extend_num_tokens] for positions prefix..seq-1 of every request.
+
+        Tensors [n] int32 or int64, lengths in tokens before and after, with host copies;
+        `last_loc` is the slot of position prefix - 1, -1 without one. Batch order, then position
+        order; None when short of pages. Raises `BadLengths`, `BadLastLoc`, `Duplicate`, and
+        `WrongDtype`, `WrongDevice`, `WrongShape`; `Unsupported` without pages. No device value
+        is read for the placement. O(n + extend_num_tokens). Spec: §4.
+        """
+
+    @abstractmethod
+    def alloc_decode(
+        self, seq_lens: torch.Tensor, seq_lens_cpu: torch.Tensor, last_loc: torch.Tensor
+    ) -> torch.Tensor | None:
+        """Slots int64 [n] for position seq - 1 of every request; seq counts the new token.
+
+        Arguments, errors and None as for `alloc_extend`. O(n). Spec: §4.
+        """
+
+    # Giving back
+
+    @abstractmethod
+    def free(self, free_index: torch.Tensor) -> None:
+        """Give back the pages of `free_index`, slots int32 or int64 [k].
+
+        Naming any slot of a page frees the whole page. Slots carry no generation: a page that
+        was freed and issued again in between can't be told from one's own. Raises `TooMany`,
+        `OutOfRange`, `Reserved`, `NotOwned`, `DoubleFree` (and `Duplicate` where a slot is a
+        page), `WrongDtype`, `WrongDevice`, `WrongShape`. O(k log k). Spec: §3, §4.
+        """
+
+    def free_full(self, free_index: torch.Tensor) -> None:
+        """The same as `free` on a single pool. Spec: §4a."""
+        self.free(free_index)
+
+    def free_segment(self, free_index: torch.Tensor, *, start_pos: int) -> None:
+        """Give back the pages of one segment: `free_segments` of a single one. Spec: §4."""
+        self.free_segments([(free_index, start_pos)])
+
+    @abstractmethod
+    def free_segments(self, segments: Iterable[Segment]) -> None:
+        """Give back segments (slots [k], start_pos): consecutive positions of one request.
+
+        Each starts at a page border; they ascend and share no page. All are checked before one
+        is freed; empty ones are skipped. Keeps the order given. Raises `NegativeSize`,
+        `Misaligned`, `OverlappingSegments`, `NotConsecutive`, `Duplicate` and as `free`.
+        O(slots). Spec: §4.
+        """
+
+    def free_full_segment(self, free_index: torch.Tensor, *, start_pos: int) -> None:
+        """`free_full_segments` of a single one. Spec: §4a."""
+        self.free_full_segments([(free_index, start_pos)])
+
+    @abstractmethod
+    def free_full_segments(self, segments: Iterable[Segment]) -> None:
+        """Checks segments like `free_segments`, then frees each one's slots like `free`.
+
+        A page in two of them is a `Duplicate`; slots need not be consecutive. Spec: §4a.
+        """
+
+    @abstractmethod
+    def free_page_ids(self, page_ids: torch.Tensor) -> None:
+        """Give back exactly these pages, int32 or int64 [k], in the order given.
+
+        Raises `TooMany`, `OutOfRange`, `Reserved`, `NotOwned`, `DoubleFree`, `Duplicate`,
+        `WrongDtype`, `WrongDevice`, `WrongShape`. O(k). Spec: §4.
+        """
+
+    # Groups of frees
+
+    def free_group_begin(self) -> None:
+        """Park the frees that follow until `free_group_end`. `GroupOpen` when nested. Spec: §4."""
+        if self._group_is_open:
+            raise GroupOpen("free_group_begin: a group is open already. End it first.")
+        self._group_is_open = True
+
+    def free_group_end(self) -> None:
+        """Release what the group parked. `GroupNotOpen` without one. O(parked). Spec: §4."""
+        if not self._group_is_open:
+            raise GroupNotOpen("free_group_end: no group is open. Begin one first.")
+        if self._num_parked:
+            self._release_parked()
+        self._forget_group()
+
+    @abstractmethod
+    def _release_parked(self) -> None:
+        """Give back or stage everything parked, in this family's order."""
+
+    @contextmanager
+    def free_group(self) -> Iterator[None]:
+        """`free_group_begin`, and `free_group_end` however the body ends. Spec: §4."""
+        self.free_group_begin()
+        try:
+            yield
+        finally:
+            # `clear` inside the body has closed it.
+            if self._group_is_open:
+                self.free_group_end()
+
+    # Bookkeeping
+
+    @property
+    def _num_owned(self) -> int:
+        return self.num_pages - self._list.num_free - self._list.num_staged - self._num_parked
+
+    def _fits(self, num_pages: int, bound: int) -> bool:
+        """Whether `num_pages` are free, after the merge that a `bound` beyond them asks for."""
+        if self._list.num_staged and bound > self._list.num_free:
+            self.merge_and_sort_free()
+        return num_pages <= self._list.num_free
+
+    def _take(self, num_pages: int) -> torch.Tensor:
+        pages = self._list.take(num_pages)
+        if num_pages:
+            self._states.mark(pages, OWNED)
+        return pages
+
+    def _release(self, pages: torch.Tensor) -> None:
+        """Give back `pages`, int64 and known to be out or parked."""
+        if self.need_sort:
+            self._list.stage(pages)
+            self._states.mark(pages, STAGED)
+        else:
+            self._list.give(pages)
+            self._states.mark(pages, FREE)
+
+    def merge_and_sort_free(self) -> None:
+        """Sort staged ids in; nothing if none are staged. O(pool log pool). Spec: §4."""
+        if self._list.num_staged:
+            self._states.mark(self._list.staged(), FREE)
+            self._list.merge()
+
+    def available_size(self) -> int:
+        """Slots free or staged; parked ones aren't available. O(1). Spec: §6."""
+        return (self._list.num_free + self._list.num_staged) * self.page_size
+
+    @property
+    def size_full(self) -> int:
+        """Slots of the full-attention pool: `size`. Spec: §4a."""
+        return self.size
+
+    def get_all_free_pages(self) -> torch.Tensor:
+        """Free then staged ids, int64, storage of their own. O(pool). Spec: §4a."""
+        return torch.cat((self._list.free(), self._list.staged()))
+
+    def clear(self) -> None:
+        """The initial state; closes an open group. Never raises. O(pool). Spec: §4."""
+        self._list.reset()
+        self._states.reset()
+        self._forget_group()
+
+    def resize(self, config: PoolConfig) -> None:
+        """Make the pool `config.max_total_num_tokens` slots large, in its initial state.
+
+        Raises `NegativeSize`, `OutOfRange`, `GroupOpen`, `StillOwned`, `WrongDtype`. O(pool).
+        Spec: §4a.
+        """
+        size = checks.pool_size(config.max_total_num_tokens, self.page_size)
+        if self._group_is_open:
+            raise GroupOpen("resize: a group is open. End it first.")
+        if self._num_owned:
+            raise StillOwned(f"resize: {self._num_owned} pages are out. Free them or clear first.")
+        self.size = size
+        self._build()
+
+    def snapshot(self) -> dict[str, Any]:
+        """The whole bookkeeping as plain Python; two of a kind behave alike. O(pool).
+
+        Keys: size, page_size, free, staged, group, parked_slots, parked_pages, holders, issued.
+        """
+        states = self._states.by_page.tolist()
+        owned = [page for page, state in enumerate(states) if state == OWNED]
+        return {
+            "size": self.size,
+            "page_size": self.page_size,
+            "free": self._list.free().tolist(),
+            "staged": self._list.staged().tolist() if self._list.num_staged else [],
+            "group": self._group_is_open,
+            "parked_slots": [slots.tolist() for slots in self._parked_slots],
+            "parked_pages": [pages.tolist() for pages in self._parked_pages],
+            "holders": dict.fromkeys(owned, "anonymous"),
+            "issued": [page for page, state in enumerate(states) if state > NEVER],
+        }
+
+    def audit(self) -> list[str]:
+        """Recount everything from scratch: violated invariants, [] when healthy. O(pool)."""
+        return recount.audit(
+            states=self._states.by_page.tolist(),
+            free=self._list.free().tolist(),
+            staged=self._list.staged().tolist() if self._list.num_staged else [],
+            parked_slots=[slots.tolist() for slots in self._parked_slots],
+            parked_pages=[pages.tolist() for pages in self._parked_pages],
+            page_size=self.page_size,
+            num_parked=self._num_parked,
+        )
+
+    # What an engine also asks of its allocator
+
+    def get_kvcache(self) -> Any:
+        """The pool given as `kvcache`. Spec: §4a."""
+        return self._kvcache
+
+    def get_cpu_copy(
+        self, indices: torch.Tensor, mamba_indices: Any = None, req_pool_index: Any = None
+    ) -> Any:
+        """The `kvcache`'s copy of `indices` on the host; `Unsupported` without one. Spec: §4a."""
+        return self._require_kvcache("get_cpu_copy").get_cpu_copy(
+            indices, mamba_indices=mamba_indices, req_pool_index=req_pool_index
+        )
+
+    def load_cpu_copy(
+        self,
+        kv_cache_cpu: Any,
+        indices: torch.Tensor,
+        mamba_indices: Any = None,
+        req_pool_index: Any = None,
+    ) -> Any:
+        """Has the `kvcache` write a host copy back; `Unsupported` without one. Spec: §4a."""
+        return self._require_kvcache("load_cpu_copy").load_cpu_copy(
+            kv_cache_cpu, indices, mamba_indices=mamba_indices, req_pool_index=req_pool_index
+        )
+
+    def _require_kvcache(self, call: str) -> Any:
+        if self._kvcache is None:
+            raise Unsupported(f"{call}: there is no pool to copy. Construct with kvcache=.")
+        return self._kvcache
+
+    def translate_kv_indices_for_transfer(self, kv_indices: torch.Tensor) -> torch.Tensor:
+        """A copy of `kv_indices`: on static pools every id is physical. Spec: §4a."""
+        return kv_indices.clone()
+
+    def set_hicache_transfer_done_event(  # noqa: B027 (a pool with a host tier overrides it)
+        self, transfer_key: Any, event: Any
+    ) -> None:
+        """Nothing on static pools: they don't wait for host-tier transfers. Spec: §4a."""

@@ -1,0 +1,160 @@
+"""What the host alone knows about an extend or decode: argument checks, counts, the plan.
+
+Spec: `spec/core.md` §4 (misuse of extend and decode), §4b.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from impl import checks
+from impl.errors import MAX_IDS_SHOWN, BadLengths, PoolError
+from impl.kernels import decode, extend
+from impl.kernels.transfer import int64
+
+EXTEND_DEVICE = ("prefix_lens", "seq_lens", "last_loc")
+EXTEND_HOST = ("prefix_lens_cpu", "seq_lens_cpu")
+DECODE_DEVICE = ("seq_lens", "last_loc")
+DECODE_HOST = ("seq_lens_cpu",)
+
+Errors = list[PoolError | None]
+
+
+def plan_extend(
+    on_device: Sequence[torch.Tensor],
+    on_host: Sequence[torch.Tensor],
+    extend_num_tokens: Any,
+    num_new_pages: Any,
+    device: torch.device,
+    constants: extend.HostConstants,
+) -> extend.ExtendPlan:
+    """The plan of an extend whose host data holds together. O(n)."""
+    errors: Errors = []
+    if not _well_formed(on_device, on_host, device):
+        errors = _argument_errors(EXTEND_DEVICE, on_device, EXTEND_HOST, on_host, device)
+    tokens = _int_or_none(extend_num_tokens, "extend_num_tokens", errors)
+    pages = None
+    if num_new_pages is not None:
+        pages = _int_or_none(num_new_pages, "num_new_pages", errors)
+    batch = None
+    if not errors or _usable(on_host):
+        batch = extend.plan(int64(on_host[0]), int64(on_host[1]), constants)
+        if batch is None or batch.num_tokens != tokens or pages not in (None, batch.num_pages):
+            errors.append(_contradiction(batch, on_host, tokens, pages))
+    if errors:
+        checks.raise_first(errors)
+    assert batch is not None, "a batch without a plan has an error"
+    return batch
+
+
+def plan_decode(
+    on_device: Sequence[torch.Tensor],
+    on_host: torch.Tensor,
+    device: torch.device,
+    constants: extend.HostConstants,
+) -> decode.DecodePlan:
+    """The plan of a decode whose host data holds together. O(n)."""
+    errors: Errors = []
+    if not _well_formed(on_device, (on_host,), device):
+        errors = _argument_errors(DECODE_DEVICE, on_device, DECODE_HOST, (on_host,), device)
+    batch = None
+    if not errors or _usable((on_host,)):
+        batch = decode.plan(int64(on_host), constants)
+        if batch is None:
+            found = _shown((i, f"seq {seq}") for i, seq in enumerate(on_host.tolist()) if seq < 1)
+            text = f"alloc_decode: {found}. Lengths count the new token: at least 1."
+            errors.append(BadLengths(text))
+    if errors:
+        checks.raise_first(errors)
+    assert batch is not None, "a batch without a plan has an error"
+    return batch
+
+
+def _well_formed(on_device: Sequence[Any], on_host: Sequence[Any], device: torch.device) -> bool:
+    """Whether all are id tensors where they belong, of one length."""
+    shape = getattr(on_device[0], "shape", None)
+    for tensors, where in ((on_device, device), (on_host, checks.CPU)):
+        for tensor in tensors:
+            if not checks.is_ids(tensor, where) or tensor.shape != shape:
+                return False
+    return True
+
+
+def _argument_errors(
+    device_names: Sequence[str],
+    on_device: Sequence[Any],
+    host_names: Sequence[str],
+    on_host: Sequence[Any],
+    device: torch.device,
+) -> Errors:
+    """What types, devices, shapes and numbers of entries give away."""
+    everything = (*on_device, *on_host)
+    errors: Errors = []
+    for names, tensors, where in (
+        (device_names, on_device, device),
+        (host_names, on_host, checks.CPU),
+    ):
+        for name, tensor in zip(names, tensors, strict=True):
+            errors.append(checks.ids_fault(tensor, name, where))
+    lengths = [
+        tensor.shape[0] for tensor in everything
+        if isinstance(tensor, torch.Tensor) and tensor.dim() == 1
+    ]  # fmt: skip
+    if len(set(lengths)) > 1:
+        errors.append(
+            BadLengths(
+                f"{', '.join((*device_names, *host_names))} have {lengths} entries. "
+                "Give one entry per request in each."
+            )
+        )
+    return errors
+
+
+def _usable(on_host: Sequence[Any]) -> bool:
+    """Whether a plan can be computed although another argument is refused."""
+    return all(checks.is_ids(tensor, checks.CPU) for tensor in on_host) and (
+        len({tensor.shape[0] for tensor in on_host}) == 1
+    )
+
+
+def _int_or_none(value: Any, name: str, errors: Errors) -> int | None:
+    try:
+        return checks.host_int(value, name)
+    except PoolError as error:
+        errors.append(error)
+        return None
+
+
+def _contradiction(
+    batch: extend.ExtendPlan | None,
+    on_host: Sequence[torch.Tensor],
+    tokens: int | None,
+    pages: int | None,
+) -> BadLengths | None:
+    """Lengths that can't be, or counts that they don't add up to."""
+    if batch is None:
+        pairs = enumerate(zip(on_host[0].tolist(), on_host[1].tolist(), strict=True))
+        found = _shown((i, f"prefix {p}, seq {s}") for i, (p, s) in pairs if not 0 <= p <= s)
+        return BadLengths(f"alloc_extend: {found}. A prefix lies between 0 and its seq.")
+    if tokens is not None and tokens != batch.num_tokens:
+        return BadLengths(
+            f"alloc_extend: extend_num_tokens is {tokens}, the lengths add up to "
+            f"{batch.num_tokens} new tokens. Pass their sum."
+        )
+    if pages is not None and pages != batch.num_pages:
+        return BadLengths(
+            f"alloc_extend: num_new_pages is {pages}, the lengths need {batch.num_pages} pages. "
+            "Pass the exact count or None."
+        )
+    return None
+
+
+def _shown(items: Any) -> str:
+    """The first few (index, found) of `items` in words."""
+    listed = list(items)
+    text = "; ".join(f"[{index}] {found}" for index, found in listed[:MAX_IDS_SHOWN])
+    more = len(listed) - MAX_IDS_SHOWN
+    return text + (f"; and {more} more" if more > 0 else "")

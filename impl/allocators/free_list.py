@@ -1,0 +1,124 @@
+"""Which ids are free, in which order, and which are staged: fixed arrays, O(k) for k ids.
+
+`PageStack` gives and takes at the front, `SlotRing` takes at the front and gives at the back.
+Ids staged wait in a second array until a merge sorts everything (O(pool), the only operation
+besides `reset` that isn't O(k)). Ids are trusted: whoever calls has checked them and their
+number. Spec: `spec/core.md` §3, §4, §5 (structure of the free list).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+
+
+class FreeList(ABC):
+    """The staged half, which both have; free ids are the heirs' business."""
+
+    def __init__(self, num_ids: int, device: torch.device, need_sort: bool) -> None:
+        self.num_ids = num_ids
+        self.num_free = num_ids
+        self.num_staged = 0
+        self._ids = torch.empty(num_ids, dtype=torch.int64, device=device)
+        # Without `need_sort` nothing is ever staged.
+        self._staged = torch.empty(num_ids if need_sort else 0, dtype=torch.int64, device=device)
+        self.reset()
+
+    def reset(self) -> None:
+        """Everything free, ascending; nothing staged. O(pool)."""
+        torch.arange(1, self.num_ids + 1, out=self._ids)
+        self.num_free = self.num_ids
+        self.num_staged = 0
+
+    @abstractmethod
+    def take(self, count: int) -> torch.Tensor:
+        """Remove the first `count` ids; the result may be a view, valid until the next call."""
+
+    @abstractmethod
+    def give(self, ids: torch.Tensor) -> None:
+        """Put `ids` back, in the order given, at this list's end for returns."""
+
+    @abstractmethod
+    def free(self) -> torch.Tensor:
+        """The free ids in order; may be a view, valid until the next call."""
+
+    @abstractmethod
+    def _rewrite(self, ids: torch.Tensor) -> None:
+        """Make `ids` the whole free list."""
+
+    def stage(self, ids: torch.Tensor) -> None:
+        """Put `ids` behind what is staged."""
+        end = self.num_staged + ids.shape[0]
+        self._staged[self.num_staged : end] = ids
+        self.num_staged = end
+
+    def staged(self) -> torch.Tensor:
+        """The staged ids in order: a view, valid until the next call."""
+        return self._staged[: self.num_staged]
+
+    def merge(self) -> None:
+        """Sort staged and free ids together, ascending; nothing if none are staged. O(pool)."""
+        if self.num_staged:
+            self._rewrite(torch.cat((self.free(), self.staged())).sort().values)
+            self.num_staged = 0
+
+
+class PageStack(FreeList):
+    """`_ids[head:]` is free. What is out or staged equals `head`, so what comes back fits."""
+
+    def take(self, count: int) -> torch.Tensor:
+        head = self.num_ids - self.num_free
+        self.num_free -= count
+        return self._ids[head : head + count]
+
+    def give(self, ids: torch.Tensor) -> None:
+        head = self.num_ids - self.num_free
+        count = ids.shape[0]
+        self._ids[head - count : head] = ids
+        self.num_free += count
+
+    def free(self) -> torch.Tensor:
+        return self._ids[self.num_ids - self.num_free :]
+
+    def _rewrite(self, ids: torch.Tensor) -> None:
+        self.num_free = ids.shape[0]
+        self._ids[self.num_ids - self.num_free :] = ids
+
+
+class SlotRing(FreeList):
+    """`num_free` ids from `_start` on, around the end of an array of exactly `num_ids`."""
+
+    def reset(self) -> None:
+        super().reset()
+        self._start = 0
+
+    def take(self, count: int) -> torch.Tensor:
+        taken = self._span(count)
+        self.num_free -= count
+        self._start = (self._start + count) % self.num_ids if self.num_ids else 0
+        return taken
+
+    def give(self, ids: torch.Tensor) -> None:
+        count = ids.shape[0]
+        begin = self._start + self.num_free
+        begin -= self.num_ids if begin >= self.num_ids else 0
+        upper = min(count, self.num_ids - begin)
+        self._ids[begin : begin + upper] = ids[:upper]
+        if upper < count:
+            self._ids[: count - upper] = ids[upper:]
+        self.num_free += count
+
+    def free(self) -> torch.Tensor:
+        return self._span(self.num_free)
+
+    def _span(self, count: int) -> torch.Tensor:
+        end = self._start + count
+        if end <= self.num_ids:
+            return self._ids[self._start : end]
+        return torch.cat((self._ids[self._start :], self._ids[: end - self.num_ids]))
+
+    def _rewrite(self, ids: torch.Tensor) -> None:
+        self._start = 0
+        self.num_free = ids.shape[0]
+        self._ids[: self.num_free] = ids

@@ -1,0 +1,88 @@
+"""What host data alone decides about an argument: type, dtype, device, shape.
+
+These are the immediate checks of DESIGN's order of tests; they run with `validate=False` too.
+`spec/core.md` §4b names the kinds.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from impl.errors import NegativeSize, OutOfRange, PoolError, WrongDevice, WrongDtype, WrongShape
+
+CPU = torch.device("cpu")
+ID_DTYPES = (torch.int64, torch.int32)
+# Slots are stored as int32 in the row table, so no slot number may reach this.
+SLOT_LIMIT = 2**31
+
+
+def host_int(value: Any, name: str) -> int:
+    """`value` as an int; `WrongDtype` for bools, tensors and all that isn't an integer."""
+    if type(value) is int:
+        return value
+    if not isinstance(value, (bool, torch.Tensor)):
+        try:
+            return operator.index(value)
+        except TypeError:
+            pass
+    raise WrongDtype(
+        f"{name} must be an int, got {type(value).__name__}. Read a tensor on the host first."
+    )
+
+
+def host_size(value: Any, name: str, least: int = 0) -> int:
+    """`value` as an int of at least `least`; `NegativeSize` below it."""
+    size = host_int(value, name)
+    if size < least:
+        raise NegativeSize(f"{name} must be at least {least}, got {size}.")
+    return size
+
+
+def pool_size(value: Any, page_size: int) -> int:
+    """A pool size in slots, small enough that every slot fits the int32 row table."""
+    size = host_size(value, "size")
+    if size + page_size >= SLOT_LIMIT:
+        raise OutOfRange(
+            f"size {size} plus page size {page_size} must stay below 2^31: the row table is int32."
+        )
+    return size
+
+
+def is_ids(value: Any, device: torch.device) -> bool:
+    """Whether `value` is a 1-D int32 or int64 tensor on `device`."""
+    return (
+        isinstance(value, torch.Tensor)
+        and value.dtype in ID_DTYPES
+        and value.device == device
+        and value.dim() == 1
+    )
+
+
+def ids_fault(value: Any, name: str, device: torch.device) -> PoolError | None:
+    """The error to raise for `value`, None if it is what `is_ids` accepts."""
+    if not isinstance(value, torch.Tensor):
+        return WrongDtype(f"{name} must be a tensor, got {type(value).__name__}.")
+    if value.dtype not in ID_DTYPES:
+        return WrongDtype(f"{name} must be int32 or int64, got {value.dtype}. Convert it first.")
+    if value.device != device:
+        return WrongDevice(f"{name} must be on {device}, got {value.device}. Move it first.")
+    if value.dim() != 1:
+        return WrongShape(f"{name} must have one dimension, got shape {tuple(value.shape)}.")
+    return None
+
+
+def require_ids(value: Any, name: str, device: torch.device) -> None:
+    """Raise unless `value` is a 1-D int32 or int64 tensor on `device`."""
+    if not is_ids(value, device):
+        raise_first([ids_fault(value, name, device)])
+
+
+def raise_first(errors: Sequence[PoolError | None]) -> None:
+    """Raise the error of the smallest kind, the earliest of those; nothing if all are None."""
+    found = [error for error in errors if error is not None]
+    if found:
+        raise min(found, key=lambda error: error.rank)

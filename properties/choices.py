@@ -1,0 +1,165 @@
+"""Where every random decision of the harness comes from: one interface, three sources.
+
+A command draws itself from a `Choices` and never knows which: Hypothesis, a seeded generator
+(several times faster), or the enumeration of all possibilities on a tiny pool.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
+
+from hypothesis import strategies as st
+
+T = TypeVar("T")
+
+# How often a favoured value is taken where one fits: boundary values carried the real bugs, and
+# above about a half the other values starve.
+FAVOUR = 0.4
+# A single choice of more values than this makes an enumeration hopeless; it is refused by name.
+MOST_ENUMERATED = 64
+
+
+class Choices(Protocol):
+    """A source of decisions; bounds are inclusive."""
+
+    def integer(self, low: int, high: int, favour: Sequence[int] = ()) -> int:
+        """An int in [low, high], more often one of `favour` that lies inside."""
+
+    def boolean(self) -> bool:
+        """True or False."""
+
+    def pick(self, options: Sequence[T]) -> T:
+        """One of the options, which are not empty."""
+
+    def subset(self, options: Sequence[T], least: int = 0, most: int | None = None) -> list[T]:
+        """Between `least` and `most` of the options, in their order."""
+
+
+class Seeded:
+    """Choices from a seeded pseudo-random generator."""
+
+    def __init__(self, seed: int | str) -> None:
+        self._random = random.Random(seed)
+        self._next = self._random.random
+
+    def integer(self, low: int, high: int, favour: Sequence[int] = ()) -> int:
+        if favour and self._next() < FAVOUR:
+            value = favour[int(self._next() * len(favour))]
+            if low <= value <= high:
+                return value
+        return low + int(self._next() * (high - low + 1))
+
+    def boolean(self) -> bool:
+        return self._next() < 0.5
+
+    def pick(self, options: Sequence[T]) -> T:
+        return options[int(self._next() * len(options))]
+
+    def subset(self, options: Sequence[T], least: int = 0, most: int | None = None) -> list[T]:
+        most = len(options) if most is None else min(most, len(options))
+        count = min(least + int(self._next() * (most - least + 1)), len(options))
+        if count >= len(options):
+            return list(options)
+        chosen: set[int] = set()
+        while len(chosen) < count:
+            chosen.add(int(self._next() * len(options)))
+        return [options[i] for i in sorted(chosen)]
+
+
+class FromHypothesis:
+    """Choices from Hypothesis's `draw`, so that its database and its coverage apply."""
+
+    def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
+        self._draw = draw
+
+    def integer(self, low: int, high: int, favour: Sequence[int] = ()) -> int:
+        inside = sorted({value for value in favour if low <= value <= high})
+        if inside and self._draw(_BOOLEANS):
+            return int(inside[self._draw(_integers(0, len(inside) - 1))])
+        return int(self._draw(_integers(low, high)))
+
+    def boolean(self) -> bool:
+        return bool(self._draw(_BOOLEANS))
+
+    def pick(self, options: Sequence[T]) -> T:
+        index: int = self._draw(_integers(0, len(options) - 1))
+        return options[index]
+
+    def subset(self, options: Sequence[T], least: int = 0, most: int | None = None) -> list[T]:
+        most = len(options) if most is None else min(most, len(options))
+        left = list(range(len(options)))
+        count = min(self._draw(_integers(least, max(least, most))), len(options))
+        taken = [left.pop(self._draw(_integers(0, len(left) - 1))) for _ in range(count)]
+        return [options[i] for i in sorted(taken)]
+
+
+_BOOLEANS = st.booleans()
+_STRATEGIES: dict[tuple[int, int], st.SearchStrategy[int]] = {}
+
+
+def _integers(low: int, high: int) -> st.SearchStrategy[int]:
+    """One strategy object per range: building them is most of what a small draw costs."""
+    found = _STRATEGIES.get((low, high))
+    if found is None:
+        found = _STRATEGIES[low, high] = st.integers(low, high)
+    return found
+
+
+class TooManyChoices(ValueError):
+    """An enumeration met a single choice with more values than it can walk."""
+
+
+class Every:
+    """All choices, one after another: `list(Every(name).walk(draw))` runs `draw` for each path."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._path: list[list[int]] = []
+        self._depth = 0
+
+    def walk(self, draw: Callable[[Choices], T]) -> Iterator[T]:
+        """The result of `draw(self)` along every path of choices, depth first."""
+        while True:
+            self._depth = 0
+            yield draw(self)
+            while self._path and self._path[-1][0] + 1 == self._path[-1][1]:
+                self._path.pop()
+            if not self._path:
+                return
+            self._path[-1][0] += 1
+
+    def _choose(self, count: int) -> int:
+        if count > MOST_ENUMERATED:
+            raise TooManyChoices(
+                f"{self._name}: one choice of {count} values, enumeration allows {MOST_ENUMERATED}"
+            )
+        if self._depth == len(self._path):
+            self._path.append([0, count])
+        value, expected = self._path[self._depth]
+        if expected != count:
+            raise RuntimeError(f"{self._name}: draw is not a function of its choices")
+        self._depth += 1
+        return value
+
+    def integer(self, low: int, high: int, favour: Sequence[int] = ()) -> int:
+        return low + self._choose(high - low + 1)
+
+    def boolean(self) -> bool:
+        return bool(self._choose(2))
+
+    def pick(self, options: Sequence[T]) -> T:
+        return options[self._choose(len(options))]
+
+    def subset(self, options: Sequence[T], least: int = 0, most: int | None = None) -> list[T]:
+        most = len(options) if most is None else min(most, len(options))
+        least = min(least, len(options))
+        taken: list[T] = []
+        for position, option in enumerate(options):
+            left = len(options) - position
+            if len(taken) == most:
+                break
+            if least - len(taken) == left or self._choose(2):
+                taken.append(option)
+        return taken

@@ -1,0 +1,228 @@
+"""The only comparer: one command on the subject and on the reference, everything checked.
+
+Checks run in a fixed order and the first hit names the invariant: the outcome (I11, I8, or that of
+the refusal), state unchanged after None or refusal (I9), the result against the ledger and the
+rules of placement, the census of the free lists, shared storage (I54), then, on the exact level,
+slots and lists against the reference's (I71), and the subject's own audit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from properties.commands import ALLOCATING, SHORT, Call, Command, Outcome
+from properties.invariants import (
+    CATALOGUE,
+    Violation,
+    of_missed_refusal,
+    of_wrongful_refusal,
+    violation,
+)
+from properties.subjects.protocol import Subject
+from reference import Refused
+
+EXACT, RENAMED = "exact", "renamed"
+Faults = list[tuple[str, str]]
+MakeSubject = Callable[[str, Any], Subject]
+
+
+class Lockstep:
+    """Subject and reference side by side, from their construction on.
+
+    `commands` are those executed so far, the last one being the offender after a Violation.
+    """
+
+    def __init__(self, system: Any, config: Any, make: MakeSubject, level: str = EXACT) -> None:
+        self.system = system
+        self.config = config
+        self.exact = level == EXACT
+        self.reference = system.reference(config)
+        self.model = system.model(config, self.reference.target)
+        self.commands: list[Command] = []
+        self.outcomes: list[Outcome] = []
+        self.subject = make(system.name, config)
+        self.model.calls = self.subject.calls
+        self.theirs = self.model.side if self.exact else self.model.new_side()
+        self.states = (self.reference.observe(), self.subject.observe())
+        self._differences(Call("__init__"), *self.states)
+
+    def step(self, command: Command) -> Outcome | None:
+        """Runs one command that applies; returns the expected outcome, raises Violation.
+
+        None means that the subject's side had nothing to resolve the command with (renamed level).
+        """
+        model = self.model
+        call = command.call(model, model.side)
+        their_call = call if self.exact else command.call(model, self.theirs)
+        if call is None or their_call is None:
+            return None
+        self.commands.append(command)
+        expected = self._expect(call)
+        actual = self._attempt(their_call)
+        self.outcomes.append(actual)
+        agree = _agree(expected, actual, self.subject)
+        if not agree:
+            _raise_first(outcome_faults(command, call, expected, actual, self.subject))
+        before, (wanted, after) = self.states, (self.reference.observe(), self._observe())
+        same = self.exact and _covers(wanted, after)
+        same = same and (expected.kind != "served" or expected.value == actual.value)
+        if not same:
+            self._diagnose(command, their_call, expected, actual, before[1], after, wanted)
+        elif expected.kind == "served":
+            _raise_first(command.settle(model, model.side, actual.value))
+        model.state = wanted
+        self._ownership(their_call, actual, after)
+        if not same and self.exact:
+            self._differences(their_call, wanted, after, expected, actual)
+        _raise_first([_numbered(line) for line in self.subject.audit()])
+        self.states = (wanted, after)
+        return expected
+
+    def look(self) -> dict[str, Any]:
+        """What the subject shows now, after a violation too; empty if it can't be read."""
+        try:
+            return self.subject.observe()
+        except Exception:
+            return {}
+
+    def close(self) -> None:
+        """Gives the subject its last word: deferred faults, resources."""
+        self.subject.close()
+
+    def _expect(self, call: Call) -> Outcome:
+        if call.distortion is not None:
+            return Outcome("refused", call.distortion.kind)
+        try:
+            value = self.reference.call(call)
+        except Refused as refusal:
+            return Outcome("refused", refusal.kind)
+        return SHORT if value is None and call.method in ALLOCATING else Outcome("served", value)
+
+    def _attempt(self, call: Call) -> Outcome:
+        try:
+            value = self.subject.call(call)
+            self.subject.settle()
+        except Violation:
+            raise
+        except Exception as error:
+            kind = self.subject.kind_of(error)
+            if kind is None:
+                return Outcome("crashed", f"{type(error).__name__}: {error}")
+            return Outcome("refused", kind)
+        return SHORT if value is None and call.method in ALLOCATING else Outcome("served", value)
+
+    def _diagnose(
+        self, command: Command, call: Call, expected: Outcome, actual: Outcome,
+        before: dict[str, Any], after: dict[str, Any], wanted: dict[str, Any],
+    ) -> None:  # fmt: skip
+        """Names the first invariant that does not hold, in the fixed order; books both sides."""
+        model = self.model
+        if expected.kind != "served":
+            _raise_first(model.change_faults(call, before, after, wanted))
+            _raise_first(model.state_faults(command, before, after, self.theirs))
+            return
+        value, theirs = actual.value, self.theirs
+        _raise_first(model.count_faults(command, call, value, before, after, theirs))
+        placement = model.placement_faults(command, value, theirs)
+        if not self.exact:
+            command.settle(model, model.side, expected.value)
+        ledger = command.settle(model, theirs, value)
+        _raise_first(ledger)
+        _raise_first(placement)
+        _raise_first(command.answer_faults(model, call, value))
+        _raise_first(model.state_faults(command, before, after, theirs))
+
+    def _ownership(self, call: Call, actual: Outcome, after: dict[str, Any]) -> None:
+        """I54: overwriting what was passed and what came back must not reach the subject."""
+        if shared := self.subject.shares():
+            raise violation("I54", f"{call.method}: {shared} share storage with the pool")
+        if self.subject.overwrite() and (found := self._observe()) != after:
+            raise violation(
+                "I54",
+                f"{call.method}: overwriting its arguments and its result changed the pool:"
+                f" {_first_difference(after, found)}",
+            )
+
+    def _observe(self) -> dict[str, Any]:
+        try:
+            return self.subject.observe()
+        except Exception as error:
+            message = f"the pool can't be read any more: {type(error).__name__}: {error}"
+            raise violation("I2", message) from error
+
+    def _differences(
+        self, call: Call, wanted: dict[str, Any], after: dict[str, Any],
+        expected: Outcome = SHORT, actual: Outcome = SHORT,
+    ) -> None:  # fmt: skip
+        """I71: what differs from the reference although every other check holds."""
+        if expected.kind == "served" and expected.value != actual.value:
+            raise violation("I71", f"{call.method} gave {actual}, the reference {expected}")
+        for key, value in after.items():
+            if wanted[key] != value:
+                number = self.model.difference.get(key, "I71")
+                raise violation(
+                    number,
+                    f"after {call.method}: {key} is {value}, the reference has {wanted[key]}",
+                )
+
+
+def outcome_faults(
+    command: Command, call: Call, expected: Outcome, actual: Outcome, subject: Subject
+) -> Faults:
+    """What is wrong about the kind of an outcome."""
+    if actual.kind == "crashed" or (actual.kind == "refused" and expected.kind != "refused"):
+        how = f"{call.method} ended in {actual}, due was {_due(expected)}"
+        if expected.kind == "refused":
+            return [(of_missed_refusal(str(expected.value)), how)]
+        if expected.kind == "short":
+            return [("I8", how)]
+        if actual.kind == "refused" and subject.names_kinds:
+            return [(of_wrongful_refusal(str(actual.value)), how)]
+        return [("I11" if call.method in ALLOCATING else "I4", how)]
+    if expected.kind == "refused":
+        if actual.kind != "refused":
+            how = f"{call.method} accepted what must be refused as {expected.value}: {actual}"
+            return [(of_missed_refusal(str(expected.value)), how)]
+        if not _agree(expected, actual, subject):
+            how = f"{call.method} refused {expected.value} as {actual.value}"
+            return [(of_missed_refusal(str(expected.value)), how)]
+        return []
+    if expected.kind != actual.kind:
+        if actual.kind == "short":
+            return [("I11", f"{call.method} gave None though the pages are there")]
+        return [("I8", f"{call.method} gave {actual} though the pool is short")]
+    return []
+
+
+def _due(expected: Outcome) -> str:
+    return "a result" if expected.kind == "served" else str(expected)
+
+
+def _agree(expected: Outcome, actual: Outcome, subject: Subject) -> bool:
+    """Whether outcomes are of one kind; a subject that names kinds must name the right one."""
+    if expected.kind == "refused" and subject.names_kinds:
+        return expected == actual
+    return expected.kind == actual.kind
+
+
+def _covers(wanted: dict[str, Any], found: dict[str, Any]) -> bool:
+    """Whether all that the subject shows equals the reference's."""
+    return all(wanted[key] == value for key, value in found.items())
+
+
+def _first_difference(wanted: dict[str, Any], found: dict[str, Any]) -> str:
+    for key, value in found.items():
+        if wanted[key] != value:
+            return f"{key} is {value}, expected {wanted[key]}"
+    return "nothing visible"
+
+
+def _numbered(line: str) -> tuple[str, str]:
+    number, _, message = line.partition(":")
+    return (number, message.strip()) if number in CATALOGUE else ("I2", line)
+
+
+def _raise_first(faults: Faults) -> None:
+    if faults:
+        raise violation(*faults[0])

@@ -1,0 +1,123 @@
+"""Turns a system's commands into a Hypothesis state machine, and a failure into a short trace.
+
+One named subclass for each system and subject (closures would share a database key), one rule for
+each command, named after it and taking one drawn command, so that a step prints as the command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from properties.choices import FromHypothesis
+from properties.commands import Command
+from properties.invariants import Violation
+from properties.lockstep import Lockstep
+from properties.minimize import minimize
+from properties.report import describe
+from properties.seeded import Finding, Plan, trace_of, usable
+from properties.trace import Trace, save
+
+
+class Machine(RuleBasedStateMachine):
+    """Base of the generated machines: `plan` says what runs, `failure` is the last violation's."""
+
+    plan: ClassVar[Plan]
+    failure: ClassVar[Trace | None] = None
+    lock: Lockstep
+
+    def start(self, config: Any) -> None:
+        plan = type(self).plan
+        level, misuse, _ = plan.judged()
+        self.lock = Lockstep(plan.system, config, plan.factory.make, level)
+        calls = self.lock.subject.calls
+        self.usable = frozenset(usable(plan.system, calls, misuse, plan.factory.known))
+
+    def step(self, command: Command) -> None:
+        if not command.applies(self.lock.model):
+            return
+        try:
+            self.lock.step(command)
+        except Violation as violation:
+            self.remember(violation)
+            raise
+
+    def remember(self, violation: Violation) -> None:
+        type(self).failure = trace_of(type(self).plan, self.lock, violation)
+
+    def teardown(self) -> None:
+        if hasattr(self, "lock"):
+            self.lock.close()
+
+
+def machine(plan: Plan) -> type[Machine]:
+    """The state machine of a plan."""
+    subject = "".join(c if c.isalnum() else "_" for c in plan.factory.name)
+    name = f"{plan.system.name.capitalize()}Of{subject.capitalize()}"
+    body: dict[str, Any] = {"plan": plan, "begin": _initializer(plan)}
+    for command in plan.system.commands:
+        body[command.name()] = _rule(command)
+    return type(name, (Machine,), body)
+
+
+def _initializer(plan: Plan) -> Any:
+    _, _, limits = plan.judged()
+
+    @st.composite
+    def configs(draw: Callable[[Any], Any]) -> Any:
+        return plan.system.config.draw(FromHypothesis(draw), limits)
+
+    def begin(self: Machine, config: Any) -> None:
+        self.start(config)
+
+    return initialize(config=configs())(begin)
+
+
+def _rule(command: type[Command]) -> Any:
+    @st.composite
+    def commands(draw: Callable[[Any], Any]) -> Command:
+        return command.draw(FromHypothesis(draw), draw(_RUNNER).lock.model)
+
+    def step(self: Machine, cmd: Command) -> None:
+        self.step(cmd)
+
+    def enabled(self: Machine) -> bool:
+        return command in self.usable and command.enabled(self.lock.model)
+
+    step.__name__ = command.name()
+    return precondition(enabled)(rule(cmd=commands())(step))
+
+
+_RUNNER = st.runner()
+
+
+def run_machine(plan: Plan) -> None:
+    """Runs the machine of a plan; a violation is raised with its minimal trace in words."""
+    made = machine(plan)
+    try:
+        run_state_machine_as_test(made)
+    except Violation as violation:
+        if made.failure is None:
+            raise
+        finding = Finding(violation, made.failure)
+    else:
+        return
+    fail(finding, plan)
+
+
+def fail(finding: Finding, plan: Plan) -> None:
+    """Saves a finding, minimises it, and raises it as the user is to see it."""
+    save(finding.trace)
+    minimal = minimize(finding.trace, plan.factory)
+    path = save(minimal)
+    text = describe(minimal, plan.factory.make, path)
+    raise type(finding.violation)(f"{finding.violation.message}\n\n{text}") from None

@@ -1,0 +1,126 @@
+"""pytest options of the harness: which subject, which level, misuse or not; Hypothesis profiles.
+
+Registered both as an entry point, for other repositories, and by `addopts`, for a checkout that
+isn't installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+
+from properties.seeded import Plan
+from properties.subjects import Factory, UnusableSubject, load
+from properties.systems import SYSTEMS
+
+# What every profile shares. No deadline: a GPU's first call compiles. No shrinking and explaining:
+# our minimiser starts from the trace as found, and is done in a fraction of a second.
+_COMMON = {
+    "deadline": None,
+    "phases": (Phase.explicit, Phase.reuse, Phase.generate),
+    "suppress_health_check": list(HealthCheck),
+    "print_blob": False,
+    "report_multiple_bugs": False,
+}
+PROFILES = {
+    # 100 runs of 50 steps: some seconds for each system; the seeded run beside it goes further
+    "kvledger": {"max_examples": 100, "stateful_step_count": 50},
+    "kvledger-nightly": {"max_examples": 5000, "stateful_step_count": 100},
+}
+
+
+@dataclass(frozen=True)
+class UnderTest:
+    """What the command line put under test."""
+
+    factory: Factory
+    level: str
+    misuse: bool | None
+
+    def plan(self, system: str, seed: int = 0) -> Plan:
+        """A plan for one system of this subject."""
+        return Plan(
+            system=SYSTEMS[system],
+            factory=self.factory,
+            seed=seed,
+            level=self.level,
+            misuse=self.misuse,
+        )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("kvledger", "allocators in lockstep with their reference")
+    group.addoption(
+        "--subject",
+        default="impl",
+        metavar="S",
+        help="what to test: impl, sglang, or module:factory (default: impl)",
+    )
+    group.addoption(
+        "--misuse",
+        action="store_true",
+        help="judge misuse too, on a subject that isn't ours (ours is always judged)",
+    )
+    group.addoption(
+        "--level",
+        choices=("exact", "renamed"),
+        default="",
+        help="compare slots as they are, or up to a renaming of pages (default: the subject's own)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "system(name): the system that a test drives")
+    config.addinivalue_line("markers", "of_subject(name): a test about one foreign subject")
+    for name, values in PROFILES.items():
+        settings.register_profile(name, settings(**_COMMON, **values))  # type: ignore[arg-type]
+    if not config.getoption("--hypothesis-profile", default=None):
+        # explicitly, because with CI set Hypothesis loads a profile of its own
+        settings.load_profile("kvledger")
+    try:
+        load(config.getoption("--subject"))
+    except UnusableSubject as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A foreign subject runs what is about subjects; a subject without a system skips its tests."""
+    name = config.getoption("--subject")
+    factory = load(name)
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    for item in items:
+        mark = item.get_closest_marker("system")
+        special = item.get_closest_marker("of_subject")
+        about = "subject" in getattr(item, "fixturenames", ())
+        fits = mark is None or factory.has(mark.args[0])
+        wanted = name == "impl" or about or (special is not None and special.args[0] == name)
+        (kept if fits and wanted else left).append(item)
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = kept
+
+
+@pytest.fixture(scope="session")
+def subject(request: pytest.FixtureRequest) -> UnderTest:
+    """The subject that the command line names."""
+    config = request.config
+    return UnderTest(
+        factory=load(config.getoption("--subject")),
+        level=config.getoption("--level"),
+        misuse=True if config.getoption("--misuse") else None,
+    )
+
+
+@pytest.fixture(scope="session")
+def sglang() -> Factory:
+    """SGLang's own allocators; skipped with a hint where SGLang isn't installed."""
+    if importlib.util.find_spec("sglang") is None:
+        pytest.skip(
+            "SGLang is not installed: pip install 'kvledger[sglang]'"
+            " && pip install --no-deps sglang==0.5.23"
+        )
+    return load("sglang")

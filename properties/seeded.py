@@ -1,0 +1,172 @@
+"""The seeded driver: the same commands from a seeded generator, much faster than Hypothesis.
+
+A run is a series of rounds; each draws a config and a length, and runs commands in lockstep.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+from properties.choices import Seeded
+from properties.commands import Command
+from properties.invariants import Violation
+from properties.lockstep import Lockstep
+from properties.marks import Marks
+from properties.subjects import Factory
+from properties.systems.system import Limits, System
+from properties.trace import Trace, versions
+
+# Rounds this long visit full pools and second uses of a page many times, and still draw new
+# configs often: 20,000 steps are then about a hundred configs.
+SHORTEST_ROUND, LONGEST_ROUND = 20, 400
+# Draws of a command that isn't enabled; with a dozen enabled ones, giving up is rarer than 1e-9.
+MOST_DRAWS = 200
+
+
+@dataclass
+class Tally:
+    """What a run did: steps and seconds, by command and outcome."""
+
+    steps: int = 0
+    rounds: int = 0
+    seconds: float = 0.0
+    outcomes: dict[tuple[str, str], int] = field(default_factory=dict)
+    time_by_command: dict[str, float] = field(default_factory=dict)
+    marks: Marks = field(default_factory=Marks)
+
+    def note(self, name: str, outcome: str, seconds: float) -> None:
+        self.steps += 1
+        key = (name, outcome)
+        self.outcomes[key] = self.outcomes.get(key, 0) + 1
+        self.time_by_command[name] = self.time_by_command.get(name, 0.0) + seconds
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A violation and the trace that led to it, as found."""
+
+    violation: Violation
+    trace: Trace
+
+
+def usable(
+    system: System, calls: frozenset[str], misuse: bool, known: frozenset[tuple[str, str]]
+) -> list[type[Command]]:
+    """The commands that a subject with these methods can be driven with."""
+    found = []
+    for command in system.commands:
+        have = [method in calls for method in command.methods]
+        fits = any(have) if command.any_method else all(have)
+        wanted = misuse or not command.misuse
+        if fits and wanted and (system.name, command.name()) not in known:
+            found.append(command)
+    return found
+
+
+class Picker:
+    """Draws command classes by their weights."""
+
+    def __init__(self, commands: Sequence[type[Command]]) -> None:
+        self.commands = list(commands)
+        self.edges = list(accumulate(command.weight for command in self.commands))
+
+    def draw(self, choices: Seeded, model: Any) -> Command | None:
+        """A command that applies; None if nothing is enabled."""
+        last = self.edges[-1]
+        for _ in range(MOST_DRAWS):
+            kind = self.commands[bisect(self.edges, choices.integer(0, last - 1))]
+            if kind.enabled(model):
+                command = kind.draw(choices, model)
+                if command.applies(model):
+                    return command
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to run: a system of a subject, how judged, from which seed."""
+
+    system: System
+    factory: Factory
+    seed: int
+    level: str = ""
+    misuse: bool | None = None
+    limits: Limits = field(default_factory=dict)
+
+    def judged(self) -> tuple[str, bool, Limits]:
+        """Level, misuse and limits, the subject's own where nothing else is said."""
+        misuse = self.factory.misuse if self.misuse is None else self.misuse
+        limits = {**self.factory.limits.get(self.system.name, {}), **self.limits}
+        return self.level or self.factory.level, misuse, limits
+
+
+def rounds(plan: Plan, tally: Tally, more: Callable[[], bool]) -> Iterator[Finding]:
+    """Runs rounds while `more()`; yields each finding and goes on with the next round."""
+    number = 0
+    while more():
+        finding = run_round(plan, number, tally, more)
+        number += 1
+        tally.rounds += 1
+        if finding is not None:
+            yield finding
+
+
+def run_round(plan: Plan, number: int, tally: Tally, more: Callable[[], bool]) -> Finding | None:
+    """One config, one run of commands."""
+    level, misuse, limits = plan.judged()
+    system, factory = plan.system, plan.factory
+    choices = Seeded(f"{system.name}/{plan.seed}/{number}")
+    config = system.config.draw(choices, limits)
+    length = choices.integer(SHORTEST_ROUND, LONGEST_ROUND)
+    clock = time.perf_counter
+    started, lock = clock(), None
+    try:
+        lock = Lockstep(system, config, factory.make, level)
+        picker = Picker(usable(system, lock.subject.calls, misuse, factory.known))
+        model, marks = lock.model, tally.marks
+        for _ in range(length):
+            if not more():
+                break
+            command = picker.draw(choices, model)
+            if command is None:
+                break
+            allocates = "short" in command.outcomes
+            situations = model.situations(command.demand(model) if allocates else 0, allocates)
+            begun = clock()
+            outcome = lock.step(command)
+            if outcome is not None:
+                tally.note(command.name(), outcome.kind, clock() - begun)
+                marks.note(command, outcome.kind, situations)
+        lock.close()
+    except Violation as violation:
+        return Finding(violation, trace_of(plan, lock, violation, config))
+    finally:
+        tally.seconds += clock() - started
+    return None
+
+
+def trace_of(plan: Plan, lock: Lockstep | None, violation: Violation, config: Any = None) -> Trace:
+    """The trace of a run that ended in a violation; without a lock it ended at construction."""
+    return Trace(
+        system=plan.system,
+        config=config if lock is None else lock.config,
+        commands=() if lock is None else tuple(lock.commands),
+        subject=plan.factory.name,
+        level=plan.judged()[0],
+        invariant=violation.number,
+        versions=versions(),
+    )
+
+
+def run_steps(plan: Plan, steps: int, tally: Tally | None = None) -> tuple[Tally, Finding | None]:
+    """Runs until `steps` commands are done or the first finding."""
+    tally = Tally() if tally is None else tally
+    goal = tally.steps + steps
+    for finding in rounds(plan, tally, lambda: tally.steps < goal):
+        return tally, finding
+    return tally, None

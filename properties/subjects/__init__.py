@@ -1,0 +1,76 @@
+"""What can be put under test, by name: `impl`, `sglang`, or `module:factory` of one's own."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from properties.subjects.protocol import Subject, TensorSubject
+
+__all__ = ["Factory", "Subject", "TensorSubject", "UnusableSubject", "load"]
+
+BUILT_IN = ("impl", "sglang")
+
+
+class UnusableSubject(ValueError):
+    """A subject that can't be loaded; the message says why and what is allowed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Factory:
+    """How to make a subject, and what it promises."""
+
+    name: str
+    #: system name, config → subject
+    make: Callable[[str, Any], Subject]
+    #: the systems that it has; None means any that `make` accepts
+    systems: frozenset[str] | None = None
+    #: system → config field → allowed values
+    limits: Mapping[str, Mapping[str, tuple[Any, ...]]] = field(default_factory=dict)
+    #: "exact" where its order is the spec's, else "renamed"
+    level: str = "renamed"
+    #: whether misuse is judged without being asked for
+    misuse: bool = False
+    #: (system, command name) pairs whose misuse it is known to accept
+    known: frozenset[tuple[str, str]] = frozenset()
+
+    def has(self, system: str) -> bool:
+        return self.systems is None or system in self.systems
+
+
+def load(name: str) -> Factory:
+    """The factory called `name`; raises UnusableSubject."""
+    if name == "impl":
+        from properties.subjects import impl
+
+        return Factory(name=name, make=impl.subject, level="exact", misuse=True)
+    if name == "sglang":
+        from properties.subjects import sglang
+
+        return sglang.factory()
+    module_name, colon, attribute = name.partition(":")
+    if not colon or not module_name or not attribute:
+        raise UnusableSubject(
+            f"subject {name!r} is unknown; allowed: {', '.join(BUILT_IN)} or module:factory"
+        )
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except Exception as error:
+        raise UnusableSubject(
+            f"subject {name!r} can't be imported: {type(error).__name__}: {error}"
+        ) from error
+    if isinstance(found, Factory):
+        return found
+    if not callable(found):
+        raise UnusableSubject(f"subject {name!r} is no factory: {type(found).__name__}")
+    systems = getattr(found, "systems", None)
+    return Factory(
+        name=name,
+        make=found,
+        systems=None if systems is None else frozenset(systems),
+        limits=getattr(found, "limits", {}),
+        level=getattr(found, "level", "renamed"),
+        misuse=getattr(found, "misuse", False),
+    )

@@ -1,0 +1,157 @@
+"""What can be put under test: the Subject protocol, and a base that does the tensor work.
+
+A subject is built from a system's name and a config and answers calls. `TensorSubject` serves any
+object whose methods take and return tensors; an adapter adds how to build it and what it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import torch
+
+from properties.commands import Call, Distortion
+
+# What arguments and results are overwritten with: no id, no length and no last_loc is this.
+POISON = -(2**30) + 1
+
+
+@runtime_checkable
+class Subject(Protocol):
+    """One implementation under test, from its construction on."""
+
+    #: methods that it has; commands that need others are left out, and listed by the gate
+    calls: frozenset[str]
+    #: whether its refusals carry a kind of `spec/core.md` §4b
+    names_kinds: ClassVar[bool]
+
+    def call(self, call: Call) -> Any:
+        """Runs a call; ints and lists of ints come back, None where nothing does."""
+
+    def kind_of(self, error: Exception) -> str | None:
+        """The kind of refusal that an exception is; None when it is a crash."""
+
+    def observe(self) -> dict[str, Any]:
+        """What of the reference's snapshot is visible from outside, in the same form."""
+
+    def overwrite(self) -> bool:
+        """Overwrites the tensors of the last call; False when there were none."""
+
+    def shares(self) -> str:
+        """Which of the last call's tensors share storage with the pool, where that is known."""
+
+    def audit(self) -> list[str]:
+        """Broken invariants by the subject's own account."""
+
+    def settle(self) -> None:
+        """After each call: raises what the subject may have deferred."""
+
+    def close(self) -> None:
+        """The run is over."""
+
+
+class TensorSubject:
+    """Calls `target` with tensors made from plain lists, and gives back plain lists.
+
+    Subclass it, or use it as it is: `TensorSubject(my_allocator, calls=("alloc", "free"))`. Any
+    exception counts as a refusal; set `refusals` to narrow that, and `names_kinds` where the names
+    of the exception classes are kinds of the spec.
+    """
+
+    names_kinds: ClassVar[bool] = False
+    refusals: ClassVar[tuple[type[Exception], ...]] = (Exception,)
+
+    def __init__(self, target: Any, calls: tuple[str, ...] = (), device: str = "cpu") -> None:
+        self.target = target
+        self.calls = frozenset(calls or [name for name in dir(target) if name[0] != "_"])
+        self.device = torch.device(device)
+        self.lent: list[torch.Tensor] = []
+
+    def call(self, call: Call) -> Any:
+        self.lent = []
+        dtype = torch.int32 if call.dtype == "int32" else torch.int64
+        args = self._arguments(call.args, dtype)
+        if call.distortion is not None:
+            args = distorted(args, call.distortion)
+        value = getattr(self.target, call.method)(**args)
+        return self.plain(value)
+
+    def _arguments(self, args: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
+        lists = {key: value for key, value in args.items() if type(value) is list}
+        made = dict(args)
+        if "segments" in lists:
+            made["segments"] = [(self._tensor(ids, dtype), at) for ids, at in lists["segments"]]
+        elif lists:
+            made.update(self._tensors(lists, dtype))
+        return made
+
+    def _tensors(self, lists: dict[str, list[int]], dtype: torch.dtype) -> dict[str, torch.Tensor]:
+        """One tensor for each list; on the CPU those of equal length are rows of one tensor."""
+        sizes = {len(ids) for ids in lists.values()}
+        if self.device.type == "cpu" and len(lists) > 1 and len(sizes) == 1:
+            block = torch.tensor(list(lists.values()), dtype=dtype)
+            self.lent.append(block)
+            return dict(zip(lists, block.unbind(), strict=True))
+        return {
+            key: self._tensor(ids, dtype, on_host=key.endswith("_cpu"))
+            for key, ids in lists.items()
+        }
+
+    def _tensor(self, ids: list[int], dtype: torch.dtype, on_host: bool = False) -> torch.Tensor:
+        made = torch.tensor(ids, dtype=dtype, device="cpu" if on_host else self.device)
+        self.lent.append(made)
+        return made
+
+    def plain(self, value: Any) -> Any:
+        """A result as plain Python; tensors are remembered, to be overwritten."""
+        if isinstance(value, torch.Tensor):
+            self.lent.append(value)
+            return value.tolist()
+        return value
+
+    def kind_of(self, error: Exception) -> str | None:
+        return type(error).__name__ if isinstance(error, self.refusals) else None
+
+    def observe(self) -> dict[str, Any]:
+        if "available_size" not in self.calls:
+            return {}
+        return {"available": int(self.target.available_size())}
+
+    def overwrite(self) -> bool:
+        for tensor in self.lent:
+            if tensor.numel():
+                tensor.fill_(POISON)
+        return bool(self.lent)
+
+    def shares(self) -> str:
+        return ""
+
+    def audit(self) -> list[str]:
+        return []
+
+    def settle(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def distorted(args: dict[str, Any], fault: Distortion) -> dict[str, Any]:
+    """The arguments with one of them of the wrong type, shape or device."""
+    value = args[fault.argument]
+    if isinstance(value, list):
+        (ids, start), *others = value
+        return {**args, fault.argument: [(_distort(ids, fault.what), start), *others]}
+    return {**args, fault.argument: _distort(value, fault.what)}
+
+
+def _distort(value: Any, what: str) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return float(value)
+    match what:
+        case "dtype":
+            return value.to(torch.float32)
+        case "shape":
+            return value.reshape(1, -1)
+    return value.to("meta")

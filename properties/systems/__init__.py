@@ -1,0 +1,15 @@
+"""The systems under test, by name: each brings its configs, its commands, its reference and model.
+
+Adding a system means adding a module here and listing it; no driver knows a system by name.
+"""
+
+from __future__ import annotations
+
+from properties.systems.paged import PAGED
+from properties.systems.rows import ROWS
+from properties.systems.system import System
+from properties.systems.token import TOKEN
+
+SYSTEMS: dict[str, System] = {system.name: system for system in (ROWS, TOKEN, PAGED)}
+
+__all__ = ["SYSTEMS", "System"]

@@ -1,0 +1,227 @@
+"""Commands that only the paged allocator has: extend, decode, trim, repeated slot frees in a group.
+
+Follows `spec/core.md` §4. Every request's tokens lie in pages that it alone continues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from properties.choices import Choices
+from properties.commands import ALLOCATION_NEVER, Call, Command
+from properties.systems.slot_model import MOST_REQUESTS, Faults, Side, SlotModel
+
+
+def extend_args(side: Side, requests: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    """The five tensors of `alloc_extend` for appending (name, tokens), as lists."""
+    prefix, seq, last = [], [], []
+    for name, tokens in requests:
+        row = side.rows.get(name)
+        before = row.length if row is not None else 0
+        prefix.append(before)
+        seq.append(before + tokens)
+        last.append(row.last_loc if row is not None else -1)
+    return {
+        "prefix_lens": prefix,
+        "prefix_lens_cpu": list(prefix),
+        "seq_lens": seq,
+        "seq_lens_cpu": list(seq),
+        "last_loc": last,
+    }
+
+
+@dataclass(frozen=True)
+class _Grow(Command):
+    """Appends tokens to requests, new ones and live ones mixed, in one call."""
+
+    outcomes: ClassVar[tuple[str, ...]] = ("served", "short")
+    never: ClassVar[frozenset[tuple[str, str]]] = ALLOCATION_NEVER
+
+    @property
+    def growth(self) -> tuple[tuple[int, int], ...]:
+        raise NotImplementedError
+
+    def applies(self, model: SlotModel) -> bool:
+        names = [name for name, _ in self.growth]
+        return len(set(names)) == len(names) and all(
+            name in model.side.rows or model.fresh(name) for name in names
+        )
+
+    def demand(self, model: SlotModel) -> int:
+        return model.pages_for(self.growth)
+
+    def settle(self, model: SlotModel, side: Side, value: list[int]) -> Faults:
+        faults: Faults = []
+        at = 0
+        for name, tokens in self.growth:
+            if tokens:
+                faults += side.grow(name, value[at : at + tokens])
+                at += tokens
+            if name >= model.next_name:
+                model.next_name = name + 1
+        return faults
+
+    def chunks(self, model: SlotModel, side: Side) -> Iterator[tuple[int, int, int]]:
+        """(first position, tokens, last_loc) of each request, for the placement checks."""
+        for name, tokens in self.growth:
+            row = side.rows.get(name)
+            yield (row.length, tokens, row.last_loc) if row else (0, tokens, -1)
+
+
+def draw_names(choices: Choices, model: SlotModel, most: int) -> list[int]:
+    """A batch of live and fresh names."""
+    live = choices.subset(model.names, 0, most)
+    room = min(most - len(live), MOST_REQUESTS - len(model.side.rows))
+    fresh = choices.integer(0 if live else min(1, room), max(0, room), (1, 2))
+    return live + list(range(model.next_name, model.next_name + fresh))
+
+
+@dataclass(frozen=True)
+class Extend(_Grow):
+    """`alloc_extend`: first chunk of new requests, later chunks of live ones."""
+
+    methods: ClassVar[tuple[str, ...]] = ("alloc_extend",)
+    weight: ClassVar[int] = 80
+
+    requests: tuple[tuple[int, int], ...]
+    narrow: bool  # int32 instead of int64 arguments
+    counted: bool  # the caller passes num_new_pages
+
+    @property
+    def growth(self) -> tuple[tuple[int, int], ...]:
+        return self.requests
+
+    @classmethod
+    def draw(cls, choices: Choices, model: SlotModel) -> Extend:
+        size, left = model.page_size, model.available_pages
+        # mostly what fits, so that pools fill and empty; else anything, tight and one short too
+        fits = choices.integer(0, 5) > 0
+        requests: list[tuple[int, int]] = []
+        for name in draw_names(choices, model, 4):
+            row = model.side.rows.get(name)
+            rest = -row.length % size if row else 0
+            tight = rest + max(0, left) * size
+            if choices.integer(0, 7) == 0:
+                tokens = tight + (0 if fits else choices.integer(0, 1))
+            else:
+                most = min(2 * size + 1, tight) if fits else 2 * size + 1
+                tokens = choices.integer(0, most, (rest, size - 1, size, size + 1, 1))
+            requests.append((name, tokens))
+            left -= -(-(tokens - rest) // size) if tokens > rest else 0
+        return cls(tuple(requests), choices.boolean(), choices.boolean())
+
+    def call(self, model: SlotModel, side: Side) -> Call:
+        args = extend_args(side, self.requests)
+        args["extend_num_tokens"] = sum([tokens for _, tokens in self.requests])
+        if self.counted:
+            args["num_new_pages"] = model.pages_for(self.requests)
+        return Call("alloc_extend", args, "int32" if self.narrow else "int64")
+
+
+@dataclass(frozen=True)
+class Decode(_Grow):
+    """`alloc_decode`: one more token for each request."""
+
+    methods: ClassVar[tuple[str, ...]] = ("alloc_decode",)
+    weight: ClassVar[int] = 24
+
+    requests: tuple[int, ...]
+    narrow: bool
+
+    @property
+    def growth(self) -> tuple[tuple[int, int], ...]:
+        return tuple([(name, 1) for name in self.requests])
+
+    @classmethod
+    def draw(cls, choices: Choices, model: SlotModel) -> Decode:
+        return cls(tuple(draw_names(choices, model, 6)), choices.boolean())
+
+    def call(self, model: SlotModel, side: Side) -> Call:
+        args = extend_args(side, self.growth)
+        del args["prefix_lens"], args["prefix_lens_cpu"]
+        return Call("alloc_decode", args, "int32" if self.narrow else "int64")
+
+
+@dataclass(frozen=True)
+class Trim(Command):
+    """Drops a request's last tokens (rejected drafts): whole pages go back, a kept page stays."""
+
+    methods: ClassVar[tuple[str, ...]] = ("free_segment",)
+    weight: ClassVar[int] = 8
+
+    request: int
+    tokens: int
+
+    @classmethod
+    def enabled(cls, model: SlotModel) -> bool:
+        return any(len(row.slots) > 1 for row in model.side.rows.values())
+
+    @classmethod
+    def draw(cls, choices: Choices, model: SlotModel) -> Trim:
+        rows = model.side.rows
+        name = choices.pick([name for name, row in rows.items() if len(row.slots) > 1])
+        return cls(name, choices.integer(1, len(rows[name].slots) - 1, (1, model.page_size)))
+
+    def applies(self, model: SlotModel) -> bool:
+        row = model.side.rows.get(self.request)
+        return row is not None and 0 < self.tokens < len(row.slots)
+
+    def kept(self, side: Side) -> tuple[int, int]:
+        """(slots kept, slots kept by allocator: up to the end of the last kept page)."""
+        row = side.rows[self.request]
+        kept = len(row.slots) - self.tokens
+        return kept, min(len(row.slots), -(-kept // side.page_size) * side.page_size)
+
+    def call(self, model: SlotModel, side: Side) -> Call:
+        row = side.rows[self.request]
+        _, page_end = self.kept(side)
+        return Call(
+            "free_segment",
+            {"free_index": row.slots[page_end:], "start_pos": row.start + page_end}
+            if page_end < len(row.slots)
+            else {"free_index": [], "start_pos": row.start},
+        )
+
+    def settle(self, model: SlotModel, side: Side, value: Any) -> Faults:
+        row = side.rows[self.request]
+        kept, page_end = self.kept(side)
+        pages = list(dict.fromkeys([slot // side.page_size for slot in row.slots[page_end:]]))
+        faults = side.ledger.drop(self.request, row.slots[kept:page_end])
+        del row.slots[kept:]
+        return faults + side.release(pages, model.group, by_slots=False)
+
+
+@dataclass(frozen=True)
+class FreeParked(Command):
+    """A page that a slot free parked is named by another slot free of the group: released once."""
+
+    methods: ClassVar[tuple[str, ...]] = ("free", "free_group_begin", "free_group_end")
+    weight: ClassVar[int] = 8
+
+    index: int
+    offset: int
+
+    @classmethod
+    def enabled(cls, model: SlotModel) -> bool:
+        return bool(model.side.parked_by_slots)
+
+    @classmethod
+    def draw(cls, choices: Choices, model: SlotModel) -> FreeParked:
+        return cls(
+            choices.integer(0, len(model.side.parked_by_slots) - 1),
+            choices.integer(0, model.page_size - 1),
+        )
+
+    def applies(self, model: SlotModel) -> bool:
+        return (
+            0 <= self.index < len(model.side.parked_by_slots) and 0 <= self.offset < model.page_size
+        )
+
+    def call(self, model: SlotModel, side: Side) -> Call:
+        page = side.parked_by_slots[self.index]
+        return Call("free", {"free_index": [page * model.page_size + self.offset]})
+
+
+GROWTH: tuple[type[Command], ...] = (Extend, Decode, Trim, FreeParked)

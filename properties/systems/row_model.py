@@ -1,0 +1,166 @@
+"""What the harness knows about the request rows: who holds which row, by which handle.
+
+Follows `spec/core.md` §2 and `spec/pools_states_sizing.md` §1. Rows are ids like slots: the ledger
+of a pool with page size 1 says who owns them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from properties.commands import ALLOCATING, Call, Command
+from reference.ledger import Ledger
+
+Faults = list[tuple[str, str]]
+SITUATIONS = ("exactly full", "one short", "after clear")
+
+
+class RowSide:
+    """The rows of one side's requests: current handles, and those that are stale."""
+
+    def __init__(self, size: int) -> None:
+        self.ledger = Ledger(size, 1)
+        self.held: dict[int, tuple[int, int]] = {}
+        self.stale: dict[int, tuple[int, int]] = {}
+        self.issued: dict[int, int] = {}  # how often each row was handed out
+
+    def take(self, name: int, row: int) -> Faults:
+        faults = self.ledger.issue(name, [row])
+        if not faults:
+            self.issued[row] = self.issued.get(row, 0) + 1
+            self.held[name] = (row, self.issued[row])
+        return faults
+
+    def give(self, name: int) -> Faults:
+        self.stale[name] = self.held.pop(name)
+        return self.ledger.release_pages([self.stale[name][0]])
+
+    def clear(self) -> None:
+        self.stale.update(self.held)
+        self.held.clear()
+        self.ledger.clear()
+
+    def handle(self, name: int) -> tuple[int, int]:
+        """The handle that a request got, whether current or stale."""
+        return self.held.get(name) or self.stale[name]
+
+    def request(self, name: int) -> dict[str, Any]:
+        """A request as `alloc` and `free` see it, as plain values."""
+        held = self.held.get(name)
+        return {
+            "name": name,
+            "row": held[0] if held else None,
+            "allocated": 1 if held else 0,
+            "holds": held is not None,
+        }
+
+
+class RowModel:
+    """The reference, its last snapshot, and the requests; commands draw from it."""
+
+    def __init__(self, config: Any, reference: Any) -> None:
+        self.config = config
+        self.reference = reference
+        self.side = self.new_side()
+        self.next_name = 0
+        self.cleared = False
+        self.calls: frozenset[str] = frozenset()
+        self.state: dict[str, Any] = reference.snapshot()
+
+    def new_side(self) -> RowSide:
+        return RowSide(self.config.size)
+
+    @property
+    def names(self) -> list[int]:
+        return list(self.side.held)
+
+    def fresh(self, name: int) -> bool:
+        return name >= self.next_name
+
+    def used(self, name: int) -> None:
+        self.next_name = max(self.next_name, name + 1)
+
+    def situations(self, demand: int, allocates: bool) -> list[str]:
+        """Which of the named situations hold before a call that needs `demand` rows."""
+        spare = len(self.state["free"]) - demand
+        found = []
+        if spare == 0:
+            found.append("exactly full")
+        if spare == (-1 if allocates else 1):
+            found.append("one short")
+        if self.cleared:
+            found.append("after clear")
+        return found
+
+    #: which invariant a difference in one part of the snapshot is about, on the exact level
+    difference: ClassVar[dict[str, str]] = {
+        "generations": "I28",
+        "held": "I34",
+        "requests": "I27",
+        "hooked": "I26",
+        "table": "I33",
+        "available": "I2",
+    }
+
+    # ---- what must hold, whatever the order ----
+
+    def change_faults(
+        self, call: Call, before: dict[str, Any], after: dict[str, Any], wanted: dict[str, Any]
+    ) -> Faults:
+        """I9: after None or a refusal all is as before, the requests passed included."""
+        passed = call.args.get("reqs") or [call.args[key] for key in ("req",) if key in call.args]
+        rows = list({request["name"]: request["row"] for request in passed}.values())
+        for key, value in before.items():
+            was = rows if key == "requests" and passed else value
+            if after[key] != was:
+                return [("I9", f"{call.method} failed, yet {key} is {after[key]}, was {was}")]
+        return []
+
+    def count_faults(
+        self, command: Command, call: Call, value: Any, before: dict[str, Any],
+        after: dict[str, Any], side: RowSide,
+    ) -> Faults:  # fmt: skip
+        """I68, I25, I26, I6: as many rows as asked for, holders keep theirs."""
+        if call.method not in ALLOCATING:
+            return []
+        asked = call.args["need_size"] if "need_size" in call.args else len(call.args["reqs"])
+        if len(value) != asked:
+            return [("I6" if asked else "I68", f"{asked} rows asked, {len(value)} given: {value}")]
+        for request, row in zip(call.args.get("reqs", ()), value, strict=False):
+            if request["row"] is not None and row != request["row"]:
+                number = "I25" if row in [r["row"] for r in call.args["reqs"]] else "I26"
+                return [(number, f"a holder of row {request['row']} got row {row}")]
+        if "free" in after:
+            lost = set(before["free"]) - set(after["free"]) - set(value)
+            if lost:
+                number = "I6" if asked else "I68"
+                return [(number, f"rows {sorted(lost)} left the free list, not in {value}")]
+        return []
+
+    def placement_faults(self, command: Command, value: Any, side: RowSide) -> Faults:
+        return []
+
+    def state_faults(
+        self, command: Command, before: dict[str, Any], after: dict[str, Any], side: RowSide
+    ) -> Faults:
+        """I28, I66, I1, I3, I34, I2, I27: generations and lists against the ledger."""
+        for row, generation in enumerate(after.get("generations", ())):
+            if generation < before["generations"][row]:
+                was = before["generations"][row]
+                return [
+                    ("I28", f"the generation of row {row} went back from {was} to {generation}")
+                ]
+            if generation != side.issued.get(row, 0):
+                due = side.issued.get(row, 0)
+                return [("I28", f"row {row} was handed out {due} times, generation {generation}")]
+        if "free" in after:
+            faults = side.ledger.faults(after["free"], [])
+            if faults:
+                return [("I66", faults[0][1])] if command.name() == "clear" else faults
+        due = side.ledger.num_available_pages()
+        if after.get("available", due) != due:
+            return [("I2", f"available_size() is {after['available']}, by the ledger {due}")]
+        owned = sorted(side.ledger.owned_pages())
+        if after.get("held", owned) != owned:
+            return [("I34", f"held are {after['held']}, by the ledger {owned}")]
+        return []

@@ -1,0 +1,165 @@
+"""The worked examples of `spec/`, run on the reference, on ours and on SGLang's allocators.
+
+The examples are data (`reference/examples`); here they meet three kinds of object with one set of
+method names: lists stay lists for the reference and become tensors for the others.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import impl
+import reference
+from properties.subjects import Factory
+from properties.subjects import sglang as sglang_subject
+from properties.systems.paged import PagedConfig
+from properties.systems.token import TokenConfig
+from reference.examples import EXAMPLES, Example
+
+CLASSES = {
+    "rows": "ReqToTokenPool",
+    "token": "TokenToKVPoolAllocator",
+    "paged": "PagedTokenToKVPoolAllocator",
+}
+# What of an example's arguments is read on the host, as in the signatures of NOTES and spec §2.
+HOST_LISTS = frozenset({"reqs", "indices"})
+Convert = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def name_of(example: Example) -> str:
+    return f"{example.system}: {example.name}"
+
+
+def with_requests(kwargs: dict[str, Any], requests: list[Any]) -> dict[str, Any]:
+    """A copy of the arguments, with the objects that stand behind the places in `requests`."""
+    made = copy.deepcopy(kwargs)
+    if "reqs" in made:
+        made["reqs"] = [requests[place] for place in made["reqs"]]
+    if "req" in made:
+        made["req"] = requests[made["req"]]
+    return made
+
+
+def as_tensors(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Lists of ids, lengths and values as int64 tensors; segments and cells one by one."""
+    made = {key: tensor_or_same(key, value) for key, value in kwargs.items()}
+    if "segments" in made:
+        made["segments"] = [(torch.tensor(ids, dtype=torch.int64), at) for ids, at in
+                            kwargs["segments"]]  # fmt: skip
+    if isinstance(kwargs.get("indices"), tuple):
+        made["indices"] = tuple(tensor_or_same("", axis) for axis in kwargs["indices"])
+    if isinstance(kwargs.get("handle"), tuple):
+        made["handle"] = impl.Handle(*kwargs["handle"])
+    return made
+
+
+def tensor_or_same(key: str, value: Any) -> Any:
+    plain = isinstance(value, list) and key not in HOST_LISTS | {"segments"}
+    return torch.tensor(value, dtype=torch.int64) if plain else value
+
+
+def outcome(
+    target: Any, method: str, kwargs: dict[str, Any], kind_of: Callable[[Exception], Any]
+) -> Any:
+    """What a call came to, as examples say it; `kind_of` gives None for what is no refusal."""
+    try:
+        value = getattr(target, method)(**kwargs)
+    except Exception as error:
+        kind = kind_of(error)
+        if kind is None:
+            raise
+        return ("refused", kind)
+    return value.tolist() if isinstance(value, torch.Tensor) else value
+
+
+def run(
+    example: Example, target: Any, convert: Convert, kind_of: Callable[[Exception], Any]
+) -> list[tuple[Any, Any]]:
+    """(found, expected) of each step; kinds are blurred where the target doesn't name them."""
+    requests = [spec.build() for spec in example.requests]
+    pairs = []
+    for method, kwargs, expected in example.steps:
+        args = convert(with_requests(kwargs, requests))
+        found = outcome(target, method, args, kind_of)
+        if isinstance(found, tuple) and found[:1] == ("refused",) and found[1] == "any":
+            expected = ("refused", "any") if expected and expected[0] == "refused" else expected
+        pairs.append((found, expected))
+    return pairs
+
+
+def judge(example: Example, pairs: list[tuple[Any, Any]], free: Any, staged: Any) -> None:
+    for number, (found, expected) in enumerate(pairs, 1):
+        method = example.steps[number - 1][0]
+        assert found == expected, f"step {number}, {method}"
+        assert isinstance(found, bool) == isinstance(expected, bool), f"step {number}, {method}"
+    assert example.free in (None, free), "the free list at the end"
+    assert example.staged in (None, staged), "the staged list at the end"
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
+def test_reference_follows_the_example(example: Example) -> None:
+    """The reference gives every outcome and every final list that the example states."""
+    target = getattr(reference, CLASSES[example.system])(**example.config)
+
+    def kind_of(error: Exception) -> str | None:
+        return error.kind if isinstance(error, reference.Refused) else None
+
+    pairs = run(example, target, lambda kwargs: kwargs, kind_of)
+    state = target.snapshot()
+    judge(example, pairs, state["free"], state.get("staged"))
+    assert target.audit() == []
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
+def test_impl_follows_the_example(example: Example) -> None:
+    """Our own class gives every outcome and every final list that the example states."""
+    target = getattr(impl, CLASSES[example.system])(**example.config, device="cpu")
+
+    def kind_of(error: Exception) -> str | None:
+        return type(error).__name__ if isinstance(error, impl.PoolError) else None
+
+    pairs = run(example, target, as_tensors, kind_of)
+    state = target.snapshot()
+    judge(example, pairs, state["free"], state.get("staged"))
+    assert target.audit() == []
+
+
+FOREIGN = [
+    example
+    for example in EXAMPLES
+    if not example.ours_only
+    and (example.system == "token" or example.config.get("page_size", 1) > 1)
+    and example.system != "rows"
+]
+
+
+@pytest.mark.parametrize("example", FOREIGN, ids=name_of)
+def test_sglang_follows_the_example(example: Example, sglang: Factory) -> None:
+    """SGLang's class gives every outcome and every final list where the example is about it too."""
+    config, need_sort = example.config, example.config.get("need_sort", False)
+    plan: Any = TokenConfig(size=config["size"], need_sort=need_sort)
+    if example.system == "paged":
+        num_pages, spare = divmod(config["size"], config["page_size"])
+        plan = PagedConfig(
+            page_size=config["page_size"], num_pages=num_pages, spare=spare, need_sort=need_sort
+        )
+    subject = sglang.make(example.system, plan)
+    assert isinstance(subject, sglang_subject.SglangSubject)
+    pairs = run(example, subject.target, as_tensors, lambda error: "any")
+    state = subject.observe()
+    judge(example, pairs, state["free"], state["staged"])
+
+
+def test_examples_have_names_of_their_own() -> None:
+    """No two examples share an id, and each system has some, of refusals too."""
+    assert len({name_of(example) for example in EXAMPLES}) == len(EXAMPLES)
+    for system in CLASSES:
+        outcomes = [step[2] for e in EXAMPLES if e.system == system for step in e.steps]
+        assert any(isinstance(each, tuple) and each[0] == "refused" for each in outcomes)
+        assert any(isinstance(each, list) for each in outcomes)
+    assert len(FOREIGN) > 10

@@ -1,0 +1,206 @@
+"""A recorded run: plain JSON that says which commands led to which broken invariant.
+
+A trace holds the system, the subject, the level, the config, the commands, and the versions it was
+made with; no outcomes, no seed. It survives edits: commands that no longer apply are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from properties.commands import Command, Outcome, UnusableTrace, from_json
+from properties.invariants import CATALOGUE, Violation
+from properties.lockstep import EXACT, RENAMED, Lockstep, MakeSubject
+from properties.systems import SYSTEMS, System
+
+SCHEMA = 1
+# A trace is data from anywhere: nothing larger is read into memory or run.
+LARGEST_FILE_BYTES = 16 * 2**20
+MOST_COMMANDS = 100_000
+FINDINGS = Path(".kvledger") / "findings"
+_FIELDS = {"schema", "system", "subject", "level", "config", "commands", "invariant", "versions"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """Commands on a config of a system, and the invariant that they break (or None)."""
+
+    system: System
+    config: Any
+    commands: tuple[Command, ...]
+    subject: str = "impl"
+    level: str = EXACT
+    invariant: str | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The trace as a JSON object."""
+        return {
+            "schema": SCHEMA,
+            "system": self.system.name,
+            "subject": self.subject,
+            "level": self.level,
+            "config": self.system.config_to_json(self.config),
+            "commands": [command.to_json() for command in self.commands],
+            "invariant": self.invariant,
+            "versions": self.versions,
+        }
+
+    def dumps(self) -> str:
+        """JSON with one command a line, so that traces read and diff well."""
+        whole = self.to_json()
+        commands = whole.pop("commands")
+        lines = ",\n".join("    " + json.dumps(command) for command in commands)
+        head = json.dumps(whole, indent=2)[:-2]
+        return f'{head},\n  "commands": [\n{lines}\n  ]\n}}\n'
+
+    def with_commands(self, commands: Sequence[Command]) -> Trace:
+        """The same trace with other commands."""
+        return replace(self, commands=tuple(commands))
+
+
+def versions() -> dict[str, str]:
+    """What a trace was made with; for the reader, never needed to replay it."""
+    found = {"python": platform.python_version()}
+    for name in ("torch", "triton", "hypothesis", "sglang"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def save(trace: Trace, directory: Path = FINDINGS) -> Path:
+    """Writes a trace under a name made from its content; the file is complete or absent."""
+    directory.mkdir(parents=True, exist_ok=True)
+    text = trace.dumps()
+    name = (
+        f"{trace.system.name}-{trace.invariant or 'clean'}-{sha256(text.encode()).hexdigest()[:12]}"
+    )
+    path = directory / f"{name}.json"
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    partial.write_text(text)
+    partial.replace(path)
+    return path
+
+
+def load(path: Path) -> Trace:
+    """Reads a trace; raises UnusableTrace with what was found and what is allowed."""
+    try:
+        size = path.stat().st_size
+        if size > LARGEST_FILE_BYTES:
+            raise UnusableTrace(f"{path}: {size} bytes, at most {LARGEST_FILE_BYTES} are read")
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except UnusableTrace:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
+        raise UnusableTrace(f"{path}: not a readable JSON file: {error}") from error
+    return parse(data, str(path))
+
+
+def parse(data: Any, where: str = "trace") -> Trace:
+    """Checks a JSON value field by field and builds the trace from it; raises UnusableTrace."""
+    if not isinstance(data, dict) or type(data.get("schema")) is not int:
+        raise UnusableTrace(f"{where}: not a trace: an object with an integer 'schema' is expected")
+    if data["schema"] > SCHEMA or data["schema"] < 1:
+        raise UnusableTrace(
+            f"{where}: schema {data['schema']} is not known here; this version reads 1..{SCHEMA}"
+        )
+    if set(data) != _FIELDS:
+        raise UnusableTrace(f"{where}: has fields {sorted(data)}, expected {sorted(_FIELDS)}")
+    _check_words(data, where)
+    system = SYSTEMS[data["system"]]
+    config = system.config_from_json(data["config"], f"{where}: config")
+    commands = data["commands"]
+    if not isinstance(commands, list) or len(commands) > MOST_COMMANDS:
+        raise UnusableTrace(f"{where}: 'commands' is a list of at most {MOST_COMMANDS}")
+    known = system.by_name
+    return Trace(
+        system=system,
+        config=config,
+        commands=tuple(
+            from_json(item, known, f"{where}: command {i}") for i, item in enumerate(commands)
+        ),
+        subject=data["subject"],
+        level=data["level"],
+        invariant=data["invariant"],
+        versions=data["versions"],
+    )
+
+
+def _check_words(data: dict[str, Any], where: str) -> None:
+    allowed = {
+        "system": tuple(SYSTEMS),
+        "level": (EXACT, RENAMED),
+        "invariant": (None, *CATALOGUE),
+    }
+    for name, values in allowed.items():
+        value = data[name]
+        if not isinstance(value, str | None) or value not in values:
+            words = ", ".join(map(str, values))
+            raise UnusableTrace(f"{where}: {name} is {str(value)[:60]!r}; allowed: {words}")
+    if not isinstance(data["subject"], str) or len(data["subject"]) > 200:
+        raise UnusableTrace(f"{where}: 'subject' is a word of at most 200 characters")
+    found = data["versions"]
+    if not isinstance(found, dict) or not all(
+        isinstance(value, str) and len(value) < 100 for value in found.values()
+    ):
+        raise UnusableTrace(f"{where}: 'versions' is an object of words")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One executed command of a replay and what it came to on the subject."""
+
+    command: Command
+    outcome: Outcome | None
+    before: dict[str, Any]
+    after: dict[str, Any] | None
+
+
+class Replay:
+    """A trace run again: iterate over its steps, then look at `violation`."""
+
+    def __init__(self, trace: Trace, make: MakeSubject) -> None:
+        self.trace = trace
+        self.violation: Violation | None = None
+        self.executed: list[Command] = []
+        self._make = make
+
+    def steps(self) -> Iterator[Step]:
+        """Runs the trace; ends at the first violation."""
+        try:
+            lock = Lockstep(self.trace.system, self.trace.config, self._make, self.trace.level)
+        except Violation as violation:
+            self.violation = violation
+            return
+        for command in self.trace.commands:
+            if not command.applies(lock.model):
+                continue
+            before = lock.states[1]
+            try:
+                lock.step(command)
+            except Violation as violation:
+                self.violation = violation
+                self.executed = lock.commands
+                outcome = lock.outcomes[-1] if len(lock.outcomes) == len(lock.commands) else None
+                yield Step(command, outcome, before, lock.look())
+                return
+            if len(lock.commands) > len(self.executed):
+                self.executed = list(lock.commands)
+                yield Step(command, lock.outcomes[-1], before, lock.states[1])
+        lock.close()
+
+    def run(self) -> Violation | None:
+        """Runs the trace to its end; the violation, or None."""
+        for _ in self.steps():
+            pass
+        return self.violation

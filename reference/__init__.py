@@ -1,0 +1,24 @@
+"""What each part of the memory layer must do: plain Python, written from `spec/`, checked by eye.
+
+No tensors and no speed, the standard library only, and nothing of the other houses.
+"""
+
+from reference.allocators import (
+    BaseTokenToKVPoolAllocator,
+    PagedTokenToKVPoolAllocator,
+    TokenToKVPoolAllocator,
+)
+from reference.ledger import Ledger
+from reference.refusal import KINDS, Refused
+from reference.rows import Handle, ReqToTokenPool
+
+__all__ = [
+    "KINDS",
+    "BaseTokenToKVPoolAllocator",
+    "Handle",
+    "Ledger",
+    "PagedTokenToKVPoolAllocator",
+    "Refused",
+    "ReqToTokenPool",
+    "TokenToKVPoolAllocator",
+]

@@ -1,0 +1,24 @@
+"""The worked examples of `spec/`, and one for every rule that has none there, as data."""
+
+from reference.examples.form import Example, Request, RequestSpec, SizeConfig, Step, refused
+from reference.examples.paged_alloc import PAGED_ALLOC
+from reference.examples.paged_free import PAGED_FREE
+from reference.examples.paged_group import PAGED_GROUP
+from reference.examples.paged_misuse import PAGED_MISUSE
+from reference.examples.paged_sort import PAGED_SORT
+from reference.examples.rows import ROWS
+from reference.examples.token import TOKEN
+
+EXAMPLES: tuple[Example, ...] = (
+    ROWS + TOKEN + PAGED_ALLOC + PAGED_FREE + PAGED_GROUP + PAGED_SORT + PAGED_MISUSE
+)
+
+__all__ = [
+    "EXAMPLES",
+    "Example",
+    "Request",
+    "RequestSpec",
+    "SizeConfig",
+    "Step",
+    "refused",
+]

@@ -1,0 +1,93 @@
+"""A worked example is data that reference, `impl` and, where it has the system, SGLang run."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Literal
+
+System = Literal["rows", "token", "paged"]
+Step = tuple[str, dict[str, Any], Any]
+"""Method, keyword arguments, expected outcome: a list, an int, a bool, a handle as a pair, None, or
+`refused(kind)`. Pass copies of the arguments, so that no run can spoil the next one."""
+
+
+@dataclass(frozen=True)
+class SizeConfig:
+    """What `resize` takes."""
+
+    max_total_num_tokens: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestSpec:
+    """A request before the first step. Steps name requests by their place in `requests`."""
+
+    row: int | None = None
+    kv_allocated_len: int = 0
+    holds_kv: bool | None = None
+    """None: as it must be, true exactly while there is a row (core.md §2)."""
+
+    def build(self) -> "Request":
+        """A fresh object, for one run."""
+        return Request(self)
+
+
+class Request:
+    """Any object with these three fields of `kv` is a request (core.md §2)."""
+
+    def __init__(self, spec: RequestSpec) -> None:
+        self.kv = KV(spec)
+
+
+class KV(SimpleNamespace):
+    """What a request knows of its KV."""
+
+    def __init__(self, spec: RequestSpec) -> None:
+        super().__init__(req_pool_idx=spec.row, kv_allocated_len=spec.kv_allocated_len)
+        self.stated = spec.holds_kv
+
+    @property
+    def holds_kv(self) -> bool:
+        """Derived, unless the example states a contradiction."""
+        return self.req_pool_idx is not None if self.stated is None else bool(self.stated)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """Literal throughout: a reader checks it against the section that `spec` names."""
+
+    name: str
+    spec: str
+    system: System
+    config: dict[str, Any]
+    steps: tuple[Step, ...]
+    free: list[int] | None = None
+    """The free list at the end, in order; None where the spec doesn't say."""
+    staged: list[int] | None = None
+    requests: tuple[RequestSpec, ...] = ()
+    ours_only: bool = False
+    """Here the original does something else (DESIGN, last section): not run on SGLang."""
+
+
+def refused(kind: str) -> tuple[str, str]:
+    """The outcome of misuse; a foreign subject refuses with any exception."""
+    return ("refused", kind)
+
+
+def extend(
+    prefix: list[int], seq: list[int], last_loc: list[int], tokens: Any, **more: Any
+) -> dict[str, Any]:
+    """Arguments of `alloc_extend`; host copies are equal unless `more` says otherwise."""
+    return {
+        "prefix_lens": prefix,
+        "prefix_lens_cpu": prefix,
+        "seq_lens": seq,
+        "seq_lens_cpu": seq,
+        "last_loc": last_loc,
+        "extend_num_tokens": tokens,
+        **more,
+    }
+
+
+def decode(seq: list[int], last_loc: list[int], **more: Any) -> dict[str, Any]:
+    """Arguments of `alloc_decode`."""
+    return {"seq_lens": seq, "seq_lens_cpu": seq, "last_loc": last_loc, **more}

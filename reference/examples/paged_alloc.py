@@ -1,0 +1,192 @@
+"""Allocation by pages: `core.md` §4, `swa_unified.md` §1.2-1.4."""
+
+from reference.examples.form import Example, decode, extend
+
+PAGED_ALLOC = (
+    Example(
+        name="a batch of 6 and 3 tokens, then one decode each",
+        spec="swa_unified.md §1.4",
+        system="paged",
+        config={"size": 40, "page_size": 4},
+        steps=(
+            ("available_size", {}, 40),
+            ("alloc_extend", extend([0, 0], [6, 3], [-1, -1], 9), [4, 5, 6, 7, 8, 9, 12, 13, 14]),
+            ("available_size", {}, 28),
+            ("alloc_decode", decode([7, 4], [9, 14]), [10, 15]),
+            ("available_size", {}, 28),
+        ),
+        free=[4, 5, 6, 7, 8, 9, 10],
+        staged=[],
+    ),
+    Example(
+        name="a decode past a full page opens one",
+        spec="core.md §4",
+        system="paged",
+        config={"size": 20, "page_size": 4},
+        steps=(
+            ("alloc_extend", extend([0], [8], [-1], 8), [4, 5, 6, 7, 8, 9, 10, 11]),
+            ("alloc_decode", decode([9, 1], [11, -1]), [12, 16]),
+            ("alloc_decode", decode([2, 10], [16, 12]), [17, 13]),
+        ),
+        free=[5],
+    ),
+    Example(
+        name="three parts: rest of the half-filled page, a whole page, the head of the last",
+        spec="core.md §4",
+        system="paged",
+        config={"size": 24, "page_size": 4},
+        steps=(
+            ("alloc_extend", extend([0], [6], [-1], 6), [4, 5, 6, 7, 8, 9]),
+            ("alloc_extend", extend([6], [13], [9], 7), [10, 11, 12, 13, 14, 15, 16]),
+            ("alloc_extend", extend([13], [15], [16], 2), [17, 18]),
+        ),
+        free=[5, 6],
+    ),
+    Example(
+        name="pages come from the head of the free list in batch order, as it is sorted or not",
+        spec="core.md §4",
+        system="paged",
+        config={"size": 24, "page_size": 4},
+        steps=(
+            ("alloc", {"need_size": 20}, [*range(4, 24)]),
+            ("free_page_ids", {"page_ids": [5, 2, 4]}, None),
+            ("alloc_extend", extend([0, 0], [5, 2], [-1, -1], 7), [20, 21, 22, 23, 8, 16, 17]),
+        ),
+        free=[6],
+    ),
+    Example(
+        name="whole pages, expanded page by page",
+        spec="core.md §4; swa_unified.md §1.2",
+        system="paged",
+        config={"size": 16, "page_size": 4},
+        steps=(
+            ("alloc", {"need_size": 0}, []),
+            ("alloc", {"need_size": 8}, [4, 5, 6, 7, 8, 9, 10, 11]),
+            ("free", {"free_index": [9]}, None),
+            ("alloc", {"need_size": 8}, [8, 9, 10, 11, 12, 13, 14, 15]),
+            ("alloc", {"need_size": 8}, None),
+            ("alloc", {"need_size": 4}, [16, 17, 18, 19]),
+        ),
+        free=[],
+    ),
+    Example(
+        name="what size has beyond whole pages is never issued",
+        spec="core.md §4",
+        system="paged",
+        config={"size": 11, "page_size": 4},
+        steps=(
+            ("available_size", {}, 8),
+            ("alloc", {"need_size": 12}, None),
+            ("alloc", {"need_size": 8}, [4, 5, 6, 7, 8, 9, 10, 11]),
+            ("alloc", {"need_size": 4}, None),
+        ),
+        free=[],
+    ),
+    Example(
+        name="exactly tight, one short",
+        spec="core.md §4; bugs.md 11",
+        system="paged",
+        config={"size": 8, "page_size": 4},
+        steps=(
+            ("alloc_extend", extend([0], [9], [-1], 9), None),
+            ("alloc_extend", extend([0], [7], [-1], 7), [4, 5, 6, 7, 8, 9, 10]),
+            ("alloc_decode", decode([8, 1], [10, -1]), None),
+            ("alloc_decode", decode([8], [10]), [11]),
+            ("alloc_decode", decode([9], [11]), None),
+        ),
+        free=[],
+    ),
+    Example(
+        name="where the bound of 5 pages doesn't fit, the exact count of 2 decides",
+        spec="core.md §4",
+        system="paged",
+        config={"size": 8, "page_size": 4},
+        steps=(("alloc_extend", extend([0, 0], [4, 4], [-1, -1], 8), [4, 5, 6, 7, 8, 9, 10, 11]),),
+        free=[],
+    ),
+    Example(
+        name="a request may append nothing, a batch may be empty",
+        spec="core.md §4",
+        system="paged",
+        config={"size": 16, "page_size": 4},
+        steps=(
+            ("alloc_extend", extend([0], [3], [-1], 3), [4, 5, 6]),
+            ("alloc_extend", extend([3, 0, 0], [3, 0, 2], [6, -1, -1], 2), [8, 9]),
+        ),
+        free=[3, 4],
+    ),
+    Example(
+        name="an empty batch",
+        spec="core.md §4; DESIGN, any page size",
+        system="paged",
+        config={"size": 8, "page_size": 4},
+        steps=(
+            ("alloc_extend", extend([], [], [], 0), []),
+            ("alloc_decode", decode([], []), []),
+        ),
+        free=[1, 2],
+        ours_only=True,  # a kernel launch of no programs
+    ),
+    Example(
+        name="a page-aligned prefix may end in a page that this allocator doesn't own",
+        spec="core.md §4",
+        system="paged",
+        config={"size": 16, "page_size": 4},
+        steps=(("alloc_extend", extend([4], [6], [7], 2), [4, 5]),),
+        free=[2, 3, 4],
+    ),
+    Example(
+        name="dropped draft tokens: slots of a kept page are issued again",
+        spec="core.md §4",
+        system="paged",
+        config={"size": 16, "page_size": 4},
+        steps=(
+            ("alloc_extend", extend([0], [7], [-1], 7), [4, 5, 6, 7, 8, 9, 10]),
+            ("alloc_extend", extend([5], [7], [8], 2), [9, 10]),
+        ),
+        free=[3, 4],
+    ),
+    Example(
+        name="the exact number of new pages may be given",
+        spec="core.md §4",
+        system="paged",
+        config={"size": 16, "page_size": 4},
+        steps=(
+            (
+                "alloc_extend",
+                extend([0], [6], [-1], 6, num_new_pages=2),
+                [4, 5, 6, 7, 8, 9],
+            ),
+            ("alloc_extend", extend([6], [8], [9], 2, num_new_pages=0), [10, 11]),
+        ),
+        free=[3, 4],
+    ),
+    Example(
+        name="page size 1: every decode takes a page",
+        spec="core.md §4",
+        system="paged",
+        config={"size": 4, "page_size": 1},
+        steps=(
+            ("alloc_extend", extend([0], [2], [-1], 2), [1, 2]),
+            ("alloc_decode", decode([3], [2]), [3]),
+            ("free", {"free_index": [1]}, None),
+            ("alloc_decode", decode([4, 1], [3, -1]), [1, 4]),
+        ),
+        free=[],
+        ours_only=True,
+    ),
+    Example(
+        name="page size 3",
+        spec="core.md §4; DESIGN, any page size",
+        system="paged",
+        config={"size": 14, "page_size": 3},
+        steps=(
+            ("available_size", {}, 12),
+            ("alloc_extend", extend([0, 0], [5, 3], [-1, -1], 8), [3, 4, 5, 6, 7, 9, 10, 11]),
+            ("alloc_decode", decode([6, 4], [7, 11]), [8, 12]),
+            ("free_segment", {"free_index": [6, 7, 8], "start_pos": 3}, None),
+        ),
+        free=[2],
+        ours_only=True,  # its kernels need a power of two
+    ),
+)
