@@ -116,4 +116,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader has gone; what is still buffered has nowhere to go.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 1
+        return UNUSABLE

@@ -241,21 +241,28 @@ def test_misuse_is_asked_for(capsys: Captured) -> None:
     assert drawn == [False, True]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_end_with_the_summary(number: signal.Signals) -> None:
+def test_signals_end_with_the_summary() -> None:
     """Ctrl-C and SIGTERM end a run early, with its table, its verdict and its exit status."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "fuzz", "run", "token", "--seconds", "60"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-    ) as job:
-        assert job.stdout is not None
-        first = job.stdout.readline()
-        assert first.startswith("seed ")
-        time.sleep(0.3)
-        job.send_signal(number)
-        out, err = job.communicate(timeout=30)
-    assert job.returncode == 0
-    assert "Traceback" not in err
-    assert counts(out)
-    assert "(stopped early)" in out.splitlines()[-1]
+    jobs = {
+        number: subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        for number, job in jobs.items():
+            assert job.stdout is not None
+            assert job.stdout.readline().startswith("seed ")
+            time.sleep(0.2)
+            job.send_signal(number)
+        for job in jobs.values():
+            out, err = job.communicate(timeout=30)
+            assert job.returncode == 0
+            assert "Traceback" not in err
+            assert counts(out)
+            assert "(stopped early)" in out.splitlines()[-1]
+    finally:
+        for job in jobs.values():
+            job.kill()

@@ -140,4 +140,4 @@ def refuse(call: str, faults: Sequence[Fault], todo: dict[type[PoolError], str])
     more = len(named) - MAX_IDS_SHOWN
     rest = f"; and {more} more" if more > 0 else ""
     advice = todo.get(kind, "")
-    raise kind(f"{call}: {shown}{rest}" + (f". {advice}" if advice else ""))
+    raise kind(f"{call}: {shown}{rest}" + (f". {advice}." if advice else "."))

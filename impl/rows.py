@@ -234,7 +234,7 @@ class ReqToTokenPool:
         """
         stale, only_row = "", None
         if handle is not None:
-            only_row = handle.row
+            only_row, _ = handle
             if not self.is_current(handle):
                 stale = f"write: {handle} isn't current: the row was freed. Take a new handle."
         table.write(self.req_to_token, indices, values, only_row, stale)

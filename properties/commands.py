@@ -95,6 +95,12 @@ class Command:
         return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
 
     @classmethod
+    def supported(cls, calls: frozenset[str]) -> bool:
+        """Whether a subject with these methods can be driven with the command."""
+        have = [method in calls for method in cls.methods]
+        return any(have) if cls.any_method else all(have)
+
+    @classmethod
     def enabled(cls, model: Any) -> bool:
         """Whether `draw` can make a command that applies in this state."""
         return True

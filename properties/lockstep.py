@@ -9,7 +9,7 @@ slots and lists against the reference's (I71), and the subject's own audit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from properties.commands import ALLOCATING, SHORT, Call, Command, Outcome
 from properties.invariants import (
@@ -25,18 +25,28 @@ from reference import Refused
 EXACT, RENAMED = "exact", "renamed"
 Faults = list[tuple[str, str]]
 MakeSubject = Callable[[str, Any], Subject]
+T = TypeVar("T")
 
 
 class Lockstep:
     """Subject and reference side by side, from their construction on.
 
     `commands` are those executed so far, the last one being the offender after a Violation.
+
+    On the exact level the tensors of a call are overwritten before the subject is looked at, and
+    equality with the reference then says everything at once. Only where it fails is the run
+    repeated `patient`ly: looked at, checked in order, overwritten, looked at again.
     """
 
-    def __init__(self, system: Any, config: Any, make: MakeSubject, level: str = EXACT) -> None:
+    def __init__(
+        self, system: Any, config: Any, make: MakeSubject, level: str = EXACT, *,
+        patient: bool = False,
+    ) -> None:  # fmt: skip
         self.system = system
         self.config = config
         self.exact = level == EXACT
+        self.patient = patient or not self.exact
+        self._make = make
         self.reference = system.reference(config)
         self.model = system.model(config, self.reference.target)
         self.commands: list[Command] = []
@@ -61,23 +71,35 @@ class Lockstep:
         expected = self._expect(call)
         actual = self._attempt(their_call)
         self.outcomes.append(actual)
-        agree = _agree(expected, actual, self.subject)
-        if not agree:
+        if not _agree(expected, actual, self.subject):
             _raise_first(outcome_faults(command, call, expected, actual, self.subject))
-        before, (wanted, after) = self.states, (self.reference.observe(), self._observe())
-        same = self.exact and _covers(wanted, after)
-        same = same and (expected.kind != "served" or expected.value == actual.value)
-        if not same:
+        self._shared_storage(their_call)
+        if not self.patient:
+            self._guarded(self.subject.overwrite)
+        observed = self._guarded(self.subject.observe)
+        before, (wanted, after) = self.states, (self.reference.observe(), observed)
+        if self.exact and _same(expected, actual) and _covers(wanted, after):
+            if expected.kind == "served":
+                _raise_first(command.settle(model, model.side, actual.value))
+        else:
+            self._blame()
             self._diagnose(command, their_call, expected, actual, before[1], after, wanted)
-        elif expected.kind == "served":
-            _raise_first(command.settle(model, model.side, actual.value))
+            if self.exact:
+                self._differences(their_call, wanted, after, expected, actual)
         model.state = wanted
-        self._ownership(their_call, actual, after)
-        if not same and self.exact:
-            self._differences(their_call, wanted, after, expected, actual)
-        _raise_first([_numbered(line) for line in self.subject.audit()])
+        if self.patient:
+            self._overwrite(their_call, after)
+        _raise_first([_numbered(line) for line in self._guarded(self.subject.audit)])
         self.states = (wanted, after)
         return expected
+
+    def _blame(self) -> None:
+        """Repeats the run patiently, to tell a wrong state from one that overwriting made wrong."""
+        if self.patient:
+            return
+        twin = Lockstep(self.system, self.config, self._make, patient=True)
+        for command in self.commands:
+            twin.step(command)
 
     def look(self) -> dict[str, Any]:
         """What the subject shows now, after a violation too; empty if it can't be read."""
@@ -133,20 +155,27 @@ class Lockstep:
         _raise_first(command.answer_faults(model, call, value))
         _raise_first(model.state_faults(command, before, after, theirs))
 
-    def _ownership(self, call: Call, actual: Outcome, after: dict[str, Any]) -> None:
-        """I54: overwriting what was passed and what came back must not reach the subject."""
-        if shared := self.subject.shares():
+    def _shared_storage(self, call: Call) -> None:
+        if shared := self._guarded(self.subject.shares):
             raise violation("I54", f"{call.method}: {shared} share storage with the pool")
-        if self.subject.overwrite() and (found := self._observe()) != after:
+
+    def _overwrite(self, call: Call, after: dict[str, Any]) -> None:
+        """I54: overwriting what was passed and what came back must not reach the subject."""
+        if not self._guarded(self.subject.overwrite):
+            return
+        if (found := self._guarded(self.subject.observe)) != after:
             raise violation(
                 "I54",
                 f"{call.method}: overwriting its arguments and its result changed the pool:"
                 f" {_first_difference(after, found)}",
             )
 
-    def _observe(self) -> dict[str, Any]:
+    def _guarded(self, ask: Callable[[], T]) -> T:
+        """The answer of a subject that may be broken: an exception is a violation too."""
         try:
-            return self.subject.observe()
+            return ask()
+        except Violation:
+            raise
         except Exception as error:
             message = f"the pool can't be read any more: {type(error).__name__}: {error}"
             raise violation("I2", message) from error
@@ -206,8 +235,15 @@ def _agree(expected: Outcome, actual: Outcome, subject: Subject) -> bool:
     return expected.kind == actual.kind
 
 
+def _same(expected: Outcome, actual: Outcome) -> bool:
+    """Whether a served call gave the reference's result; others have none to compare."""
+    return expected.kind != "served" or expected.value == actual.value
+
+
 def _covers(wanted: dict[str, Any], found: dict[str, Any]) -> bool:
     """Whether all that the subject shows equals the reference's."""
+    if wanted == found:
+        return True
     return all(wanted[key] == value for key, value in found.items())
 
 

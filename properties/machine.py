@@ -23,9 +23,9 @@ from properties.commands import Command
 from properties.invariants import Violation
 from properties.lockstep import Lockstep
 from properties.minimize import minimize
-from properties.report import describe
+from properties.report import story
 from properties.seeded import Finding, Plan, trace_of, usable
-from properties.trace import Trace, save
+from properties.trace import Replay, Trace, save
 
 
 class Machine(RuleBasedStateMachine):
@@ -119,5 +119,8 @@ def fail(finding: Finding, plan: Plan) -> None:
     save(finding.trace)
     minimal = minimize(finding.trace, plan.factory)
     path = save(minimal)
-    text = describe(minimal, plan.factory.make, path)
-    raise type(finding.violation)(f"{finding.violation.message}\n\n{text}") from None
+    replay = Replay(minimal, plan.factory.make)
+    steps = list(replay.steps())
+    shown = replay.violation or finding.violation
+    text = story(minimal, steps, path)
+    raise type(shown)(f"{shown.message}\n  ({shown.statement})\n{text}") from None

@@ -18,6 +18,8 @@ from properties.trace import Replay, Trace
 # Enough for any trace that the drivers make; a subject that is slow or random can't hold us longer.
 MOST_REPLAYS = 20_000
 LONGEST_SECONDS = 60.0
+# Pairs of changes are many: they are tried only on a trace that is short already.
+LONGEST_FOR_JOINT = 12
 
 
 class _Minimizer:
@@ -62,6 +64,7 @@ class _Minimizer:
             self.join_pairs()
             self.shrink_commands()
             self.shrink_config()
+            self.shrink_jointly()
             self.rename()
             if self.best == before or self.exhausted():
                 return self.best
@@ -122,6 +125,24 @@ class _Minimizer:
         for config in self.best.config.smaller():
             if self.builds(config) and self.attempt(replace(self.best, config=config)):
                 return self.shrink_config()
+        return None
+
+    def shrink_jointly(self) -> None:
+        """A smaller pool and a smaller trace at once: a pool that must run full needs both."""
+        commands = self.best.commands
+        if len(commands) > LONGEST_FOR_JOINT:
+            return None
+        fewer = [[*commands[:i], *commands[i + 1 :]] for i in range(len(commands))]
+        smaller = [
+            [*commands[:i], variant, *commands[i + 1 :]]
+            for i, command in enumerate(commands)
+            for variant in variants(command)
+        ]
+        for config in self.best.config.smaller():
+            for kept in (*fewer, *smaller):
+                candidate = replace(self.best, config=config, commands=tuple(kept))
+                if self.builds(config) and self.attempt(candidate):
+                    return self.shrink_jointly()
         return None
 
     def builds(self, config: Any) -> bool:

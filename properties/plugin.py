@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from properties.choices import Seeded
 from properties.seeded import Plan
 from properties.subjects import Factory, UnusableSubject, load
 from properties.systems import SYSTEMS
@@ -39,6 +40,15 @@ class UnderTest:
     factory: Factory
     level: str
     misuse: bool | None
+
+    def left_out(self, system: str) -> list[str]:
+        """Methods of a system's commands that the subject doesn't have."""
+        found = SYSTEMS[system]
+        limits = self.factory.limits.get(system, {})
+        config = found.config.draw(Seeded("gate"), limits)
+        calls = self.factory.make(system, config).calls
+        methods = {method for command in found.commands for method in command.methods}
+        return sorted(methods - calls)
 
     def plan(self, system: str, seed: int = 0) -> Plan:
         """A plan for one system of this subject."""
@@ -75,6 +85,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "system(name): the system that a test drives")
     config.addinivalue_line("markers", "of_subject(name): a test about one foreign subject")
+    config.addinivalue_line("markers", "misuse: a test that needs --misuse on a foreign subject")
     for name, values in PROFILES.items():
         settings.register_profile(name, settings(**_COMMON, **values))  # type: ignore[arg-type]
     if not config.getoption("--hypothesis-profile", default=None):
@@ -97,7 +108,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         special = item.get_closest_marker("of_subject")
         about = "subject" in getattr(item, "fixturenames", ())
         fits = mark is None or factory.has(mark.args[0])
-        wanted = name == "impl" or about or (special is not None and special.args[0] == name)
+        judged = item.get_closest_marker("misuse") is None or config.getoption("--misuse")
+        special_fits = special is not None and special.args[0] == name and judged
+        wanted = name == "impl" or about or special_fits
         (kept if fits and wanted else left).append(item)
     if left:
         config.hook.pytest_deselected(items=left)

@@ -6,7 +6,7 @@ kind of call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from properties.choices import Seeded
 from properties.commands import Command
@@ -27,26 +27,40 @@ def way(command: Command) -> str:
     return str(getattr(command, "how", ""))
 
 
-def probe(plan: Plan, wanted: Callable[[Command], bool], kind: type[Command]) -> Finding | None:
-    """The minimal trace that ends in a violation by such a command, or None if all were fine."""
+def probe(plan: Plan, kind: type[Command], how: str = "") -> Finding | None:
+    """The minimal trace of a violation by such a command, or None if all were fine.
+
+    Over `ENOUGH_HITS` states, a violation of I9 (refused, but not without effect) gives way to any
+    other: what a subject accepts somewhere, it accepts.
+    """
+    found: dict[str, Finding] = {}
     hits = 0
     for attempt in range(MOST_TRIES):
-        lock, command = _prelude(plan, attempt), None
-        for command in _draws(plan, kind, lock, attempt):
-            if wanted(command):
-                break
-        else:
+        lock = _prelude(plan, attempt)
+        command = next((c for c in _draws(plan, kind, lock, attempt) if way(c) == how), None)
+        if command is None:
             continue
         hits += 1
         try:
             lock.step(command)
         except Violation as violation:
-            trace = trace_of(plan, lock, violation)
-            minimal = minimize(trace, plan.factory, same_command=True)
-            return Finding(violation, minimal)
+            found.setdefault(violation.number, Finding(violation, trace_of(plan, lock, violation)))
         if hits >= ENOUGH_HITS:
-            return None
-    return None
+            break
+    if not found:
+        return None
+    worst = next((found[number] for number in found if number != "I9"), found.get("I9"))
+    assert worst is not None
+    return Finding(worst.violation, minimize(worst.trace, plan.factory, same_command=True))
+
+
+def ways(plan: Plan, kind: type[Command]) -> list[str]:
+    """The methods through which a command commits its misuse on this subject."""
+    found = set()
+    for attempt in range(ENOUGH_HITS):
+        lock = _prelude(plan, attempt)
+        found |= {way(command) for command in _draws(plan, kind, lock, attempt)}
+    return sorted(found)
 
 
 def _prelude(plan: Plan, attempt: int) -> Lockstep:

@@ -7,6 +7,7 @@ from typing import Any
 
 from properties.invariants import Violation
 from properties.lockstep import MakeSubject
+from properties.subjects import BUILT_IN
 from properties.trace import Replay, Step, Trace
 
 # A minimal trace is far shorter; a page map of a large pool would bury the rest.
@@ -14,26 +15,29 @@ MOST_PAGES_SHOWN = 128
 
 
 def describe(trace: Trace, make: MakeSubject, path: Path | None = None) -> str:
-    """The trace run once more, told step by step."""
+    """The trace run once more: what it breaks, then the story."""
     replay = Replay(trace, make)
     steps = list(replay.steps())
+    return f"{_headline(replay.violation)}\n{story(trace, steps, path)}"
+
+
+def story(trace: Trace, steps: list[Step], path: Path | None = None) -> str:
+    """Config, commands with their outcomes, the pages before and after, how to replay."""
     config = ", ".join(f"{k}={v}" for k, v in trace.system.config_to_json(trace.config).items())
-    lines = [
-        _headline(replay.violation),
-        f"  {trace.system.name} of {trace.subject} ({trace.level}): {config}",
-    ]
+    lines = [f"  {trace.system.name} of {trace.subject} ({trace.level}): {config}"]
     lines += [f"  {i}. {step.command}  ->  {step.outcome}" for i, step in enumerate(steps, 1)]
     if steps:
         lines += _page_maps(steps[-1])
     if path is not None:
-        lines.append(f"  replay: python -m fuzz replay {path}")
+        own = "" if trace.subject in BUILT_IN else f" --subject {trace.subject}"
+        lines.append(f"  replay: python -m fuzz replay {path}{own}")
     return "\n".join(lines)
 
 
 def _headline(violation: Violation | None) -> str:
     if violation is None:
         return "no invariant is broken"
-    return f"{violation.number} {violation.title}: {violation.message}\n  ({violation.statement})"
+    return f"{violation}\n  ({violation.statement})"
 
 
 def _page_maps(step: Step) -> list[str]:

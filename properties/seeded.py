@@ -38,6 +38,7 @@ class Tally:
     outcomes: dict[tuple[str, str], int] = field(default_factory=dict)
     time_by_command: dict[str, float] = field(default_factory=dict)
     marks: Marks = field(default_factory=Marks)
+    commands: set[type[Command]] = field(default_factory=set)
 
     def note(self, name: str, outcome: str, seconds: float) -> None:
         self.steps += 1
@@ -58,14 +59,13 @@ def usable(
     system: System, calls: frozenset[str], misuse: bool, known: frozenset[tuple[str, str]]
 ) -> list[type[Command]]:
     """The commands that a subject with these methods can be driven with."""
-    found = []
-    for command in system.commands:
-        have = [method in calls for method in command.methods]
-        fits = any(have) if command.any_method else all(have)
-        wanted = misuse or not command.misuse
-        if fits and wanted and (system.name, command.name()) not in known:
-            found.append(command)
-    return found
+    return [
+        command
+        for command in system.commands
+        if command.supported(calls)
+        and (misuse or not command.misuse)
+        and (system.name, command.name()) not in known
+    ]
 
 
 class Picker:
@@ -107,10 +107,8 @@ class Plan:
 
 def rounds(plan: Plan, tally: Tally, more: Callable[[], bool]) -> Iterator[Finding]:
     """Runs rounds while `more()`; yields each finding and goes on with the next round."""
-    number = 0
     while more():
-        finding = run_round(plan, number, tally, more)
-        number += 1
+        finding = run_round(plan, tally.rounds, tally, more)
         tally.rounds += 1
         if finding is not None:
             yield finding
@@ -128,6 +126,7 @@ def run_round(plan: Plan, number: int, tally: Tally, more: Callable[[], bool]) -
     try:
         lock = Lockstep(system, config, factory.make, level)
         picker = Picker(usable(system, lock.subject.calls, misuse, factory.known))
+        tally.commands.update(picker.commands)
         model, marks = lock.model, tally.marks
         for _ in range(length):
             if not more():

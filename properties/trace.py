@@ -95,6 +95,8 @@ def save(trace: Trace, directory: Path = FINDINGS) -> Path:
 def load(path: Path) -> Trace:
     """Reads a trace; raises UnusableTrace with what was found and what is allowed."""
     try:
+        if path.exists() and not path.is_file():
+            raise UnusableTrace(f"{path}: not a file; a trace is a JSON file")
         size = path.stat().st_size
         if size > LARGEST_FILE_BYTES:
             raise UnusableTrace(f"{path}: {size} bytes, at most {LARGEST_FILE_BYTES} are read")
@@ -183,7 +185,7 @@ class Replay:
             self.violation = violation
             return
         for command in self.trace.commands:
-            if not command.applies(lock.model):
+            if not command.supported(lock.subject.calls) or not command.applies(lock.model):
                 continue
             before = lock.states[1]
             try:

@@ -277,8 +277,8 @@ class BaseTokenToKVPoolAllocator(ABC):
         return {
             "size": self.size,
             "page_size": self.page_size,
-            "free": self._list.free().tolist(),
-            "staged": self._list.staged().tolist() if self._list.num_staged else [],
+            "free": self._list.free_ids(),
+            "staged": self._list.staged_ids(),
             "group": self._group_is_open,
             "parked_slots": [slots.tolist() for slots in self._parked_slots],
             "parked_pages": [pages.tolist() for pages in self._parked_pages],
@@ -290,8 +290,8 @@ class BaseTokenToKVPoolAllocator(ABC):
         """Recount everything from scratch: violated invariants, [] when healthy. O(pool)."""
         return recount.audit(
             states=self._states.by_page.tolist(),
-            free=self._list.free().tolist(),
-            staged=self._list.staged().tolist() if self._list.num_staged else [],
+            free=self._list.free_ids(),
+            staged=self._list.staged_ids(),
             parked_slots=[slots.tolist() for slots in self._parked_slots],
             parked_pages=[pages.tolist() for pages in self._parked_pages],
             page_size=self.page_size,

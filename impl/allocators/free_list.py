@@ -44,6 +44,15 @@ class FreeList(ABC):
         """The free ids in order; may be a view, valid until the next call."""
 
     @abstractmethod
+    def free_ids(self) -> list[int]:
+        """The free ids in order, on the host. O(pool)."""
+
+    def staged_ids(self) -> list[int]:
+        """The staged ids in order, on the host. O(pool)."""
+        ids: list[int] = self._staged.tolist()
+        return ids[: self.num_staged]
+
+    @abstractmethod
     def _rewrite(self, ids: torch.Tensor) -> None:
         """Make `ids` the whole free list."""
 
@@ -81,6 +90,10 @@ class PageStack(FreeList):
     def free(self) -> torch.Tensor:
         return self._ids[self.num_ids - self.num_free :]
 
+    def free_ids(self) -> list[int]:
+        ids: list[int] = self._ids.tolist()
+        return ids[self.num_ids - self.num_free :]
+
     def _rewrite(self, ids: torch.Tensor) -> None:
         self.num_free = ids.shape[0]
         self._ids[self.num_ids - self.num_free :] = ids
@@ -111,6 +124,10 @@ class SlotRing(FreeList):
 
     def free(self) -> torch.Tensor:
         return self._span(self.num_free)
+
+    def free_ids(self) -> list[int]:
+        ids: list[int] = self._ids.tolist()
+        return (ids[self._start :] + ids[: self._start])[: self.num_free]
 
     def _span(self, count: int) -> torch.Tensor:
         end = self._start + count

@@ -78,7 +78,7 @@ class PagedTokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
             )
         if not self._fits(num_pages, bound=num_pages):
             return None
-        return self._kernels.expand_pages(self._take(num_pages), self._offsets, self._page_size)
+        return self._expand(self._take(num_pages))
 
     def alloc_extend(
         self,
@@ -139,8 +139,13 @@ class PagedTokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
             if not agree(pairs):
                 lens = int64(seq_lens) - self._one, seq_lens
                 self._refuse_batch("alloc_decode", lens, (plan.prefix_lens, seq_lens_cpu), last)
+        if not plan.num_pages:
+            return after_last
         first_slots = self._take(plan.num_pages) * self._page_size
         return self._kernels.place_decode(plan, after_last, first_slots)
+
+    def _expand(self, pages: torch.Tensor) -> torch.Tensor:
+        return self._kernels.expand_pages(pages, self._offsets, self._page_size)
 
     def _pages(self, slots: torch.Tensor) -> torch.Tensor:
         return torch.div(slots, self._page_size, rounding_mode="floor")
@@ -161,9 +166,11 @@ class PagedTokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
         half_pages: torch.Tensor,
     ) -> list[Pair]:
         """Equal if `last_loc` is right; `half_pages` are those that requests `half` continue."""
+        if not plan.longest_prefix:
+            return [(after_last, after_last.new_zeros(after_last.shape))]
         (offsets,) = send(self.device, plan.offsets)
         pairs = [(torch.remainder(after_last, self._page_size), offsets)]
-        if plan.may_have_empty_prefix:
+        if not plan.shortest_prefix:
             # Equal where an empty prefix has -1 and others nothing negative. A longer prefix may
             # have that, unusual as it is: then the exact search runs and finds no fault.
             (prefix,) = send(self.device, int64(host_prefix_lens))
@@ -171,7 +178,7 @@ class PagedTokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
             pairs.append((torch.minimum(after_last, one), torch.minimum(prefix, one)))
         if half_pages.shape[0]:
             pages = self._states.clip(half_pages)
-            pairs += [self._states.owned(pages), self._states.once(pages)]
+            pairs += self._all_owned_once(pages)
         return pairs
 
     def _refuse_batch(
@@ -273,17 +280,17 @@ class PagedTokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
         pages = _joined(piles)
         if self.validate:
             pairs = [
-                (
-                    each,
-                    self._kernels.expand_pages(of, self._offsets, self._page_size)[: each.shape[0]],
-                )
-                for each, of in zip(slots, ids, strict=True)
+                (each, self._expand(pages_of)[: each.shape[0]])
+                for each, pages_of in zip(slots, ids, strict=True)
             ]
             if not agree(pairs + self._all_owned_once(pages)):
                 self._refuse_segments(slots, ids)
         self._free_piles(piles, pages)
 
     def _all_owned_once(self, pages: torch.Tensor) -> list[Pair]:
+        """Equal if all of `pages`, clipped and at least one, are owned and named once."""
+        if pages.shape[0] == 1:
+            return [self._states.owned(pages)]
         return [self._states.owned(pages), self._states.once(pages)]
 
     def _refuse_segments(self, slots: list[torch.Tensor], ids: list[torch.Tensor]) -> None:

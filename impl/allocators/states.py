@@ -15,7 +15,7 @@ RESERVED, BEYOND, NEVER, FREE, STAGED, PARKED_PAGES, PARKED_SLOTS, OWNED = range
 MEANING = {
     RESERVED: "reserved",
     BEYOND: "outside the pool",
-    NEVER: "never issued since the last clear",
+    NEVER: "not issued since the last clear",
     FREE: "free",
     STAGED: "freed and staged",
     PARKED_PAGES: "parked by a page-id or segment free of the open group",

@@ -18,7 +18,8 @@ class DecodePlan(NamedTuple):
     """The host's half; tensors are int64 on the host."""
 
     num_pages: int
-    may_have_empty_prefix: bool
+    shortest_prefix: int
+    longest_prefix: int
     prefix_lens: torch.Tensor  # [n], also the new positions
     offsets: torch.Tensor  # [n] of the new positions in their pages
     half: torch.Tensor  # requests that continue a half-filled page; all others open one
@@ -27,15 +28,15 @@ class DecodePlan(NamedTuple):
 def plan(seq_lens: torch.Tensor, constants: HostConstants) -> DecodePlan | None:
     """Plan from host lengths int64 [n], new token counted; None where one is below 1."""
     if not seq_lens.shape[0]:
-        return DecodePlan(0, False, *[seq_lens] * 3)
-    shortest = int(seq_lens.amin())
+        return DecodePlan(0, 0, 0, *[seq_lens] * 3)
+    shortest, longest = (int(bound) for bound in seq_lens.aminmax())
     if shortest < 1:
         return None
     prefix_lens = seq_lens - constants.one
     offsets = torch.remainder(prefix_lens, constants.page_size)
     half = offsets.nonzero().view(-1)
     num_pages = seq_lens.shape[0] - half.shape[0]
-    return DecodePlan(num_pages, shortest == 1, prefix_lens, offsets, half)
+    return DecodePlan(num_pages, shortest - 1, longest - 1, prefix_lens, offsets, half)
 
 
 def place(batch: DecodePlan, after_last: torch.Tensor, first_slots: torch.Tensor) -> torch.Tensor:

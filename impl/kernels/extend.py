@@ -17,6 +17,8 @@ from impl.kernels.transfer import send
 
 # Lengths below this can't leave int64 in a sum over a batch; others go by way of Python integers.
 MAX_TENSOR_LENGTH = 2**40
+# Rows of what `HostConstants.combine` makes.
+PREFIX, NEW_TOKENS = 0, 1
 
 
 class HostConstants:
@@ -25,8 +27,19 @@ class HostConstants:
     def __init__(self, page_size: int) -> None:
         self.one = torch.tensor(1)
         self.page_size = torch.tensor(page_size)
-        # Added to (prefix, seq, new tokens) before they are divided: a seq rounds up.
-        self.rounding = torch.tensor([[0], [page_size - 1], [0]])
+        # Added to (prefix, seq) before they are divided: a seq rounds up to whole pages.
+        self.rounding = torch.tensor([[0], [page_size - 1]])
+        # From (prefix, seq, first page, end page) of a request to what a plan needs of it. One
+        # product of small integers does the work of a dozen operations.
+        self.combine = torch.tensor(
+            [
+                [1, 0, 0, 0],  # prefix
+                [-1, 1, 0, 0],  # new tokens
+                [0, 0, -1, 1],  # pages of its run
+                [1, -1, -page_size, page_size],  # slots of its run that others' tokens don't fill
+                [1, 0, -page_size, 0],  # offset of the first new position in its page
+            ]
+        )
 
 
 class ExtendPlan(NamedTuple):
@@ -34,7 +47,8 @@ class ExtendPlan(NamedTuple):
 
     num_tokens: int
     num_pages: int
-    may_have_empty_prefix: bool
+    shortest_prefix: int
+    longest_prefix: int
     offsets: torch.Tensor  # of the first new position in its page
     half: torch.Tensor  # requests that continue a half-filled page, ascending
     new_tokens: torch.Tensor
@@ -47,27 +61,26 @@ def plan(
 ) -> ExtendPlan | None:
     """Plan from host lengths int64 [n]; None where a prefix is negative or longer than its seq."""
     if not seq_lens.shape[0]:
-        return ExtendPlan(0, 0, False, *[seq_lens] * 5)
-    new_tokens = seq_lens - prefix_lens
-    lens = torch.stack((prefix_lens, seq_lens, new_tokens))
-    shortest, longest = (int(each) for each in lens.aminmax())
-    if longest >= MAX_TENSOR_LENGTH:
-        return _plan_of_huge(prefix_lens.tolist(), seq_lens.tolist(), constants)
-    if shortest < 0:
+        return ExtendPlan(0, 0, 0, 0, *[seq_lens] * 5)
+    lens = torch.stack((prefix_lens, seq_lens))
+    pages = torch.div(lens + constants.rounding, constants.page_size, rounding_mode="trunc")
+    each = torch.mm(constants.combine, torch.cat((lens, pages)))
+    least, most = (bounds.tolist() for bounds in each.aminmax(dim=1))
+    if least[PREFIX] < 0 or least[NEW_TOKENS] < 0:
         return None
-    rounded = torch.div(lens + constants.rounding, constants.page_size, rounding_mode="floor")
-    begins, ends, _ = rounded.unbind()
-    new = torch.stack((new_tokens, ends - begins))
-    sums = new.cumsum(1)
-    num_tokens, num_run_pages = sums[:, -1].tolist()
-    token_starts, run_starts = (sums - new).unbind()
-    offsets = torch.remainder(prefix_lens, constants.page_size)
+    if most[PREFIX] + most[NEW_TOKENS] >= MAX_TENSOR_LENGTH:
+        return _plan_of_huge(prefix_lens.tolist(), seq_lens.tolist(), constants)
+    before = each.cumsum(1) - each
+    _, new_tokens, _, unfilled, offsets = each.unbind()
+    _, num_tokens, num_run_pages, _, _ = each.sum(1).tolist()
+    _, _, run_starts, unfilled_before, _ = before.unbind()
     half = offsets.nonzero().view(-1)
-    shifts = torch.addcmul(offsets, run_starts, constants.page_size).sub_(token_starts)
+    shifts = unfilled_before + offsets
     return ExtendPlan(
         num_tokens=num_tokens,
         num_pages=num_run_pages - half.shape[0],
-        may_have_empty_prefix=shortest == 0,
+        shortest_prefix=least[PREFIX],
+        longest_prefix=most[PREFIX],
         offsets=offsets,
         half=half,
         new_tokens=new_tokens,
@@ -89,7 +102,7 @@ def _plan_of_huge(
         # No pool holds as many; only the counts are looked at.
         num_pages = sum(-(-seq // page_size) + -prefix // page_size for prefix, seq in batch)
         none = torch.empty(0, dtype=torch.int64)
-        return ExtendPlan(num_tokens, num_pages, False, *[none] * 5)
+        return ExtendPlan(num_tokens, num_pages, 0, 0, *[none] * 5)
     # Whole pages of the prefix beyond the first change neither counts nor places.
     near = [prefix % page_size + page_size * (prefix >= page_size) for prefix in prefix_lens]
     ends = [start + seq - prefix for start, (prefix, seq) in zip(near, batch, strict=True)]

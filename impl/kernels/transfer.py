@@ -18,7 +18,11 @@ def send(device: torch.device, *tensors: torch.Tensor) -> tuple[torch.Tensor, ..
     """1-D int64 host tensors on `device`: themselves on CPU, else one non-blocking copy."""
     if device.type == "cpu":
         return tensors
-    packed = torch.cat(tensors).pin_memory().to(device, non_blocking=True)
+    packed = torch.cat(tensors)
+    if packed.numel():
+        packed = packed.pin_memory().to(device, non_blocking=True)
+    else:
+        packed = packed.to(device)
     return torch.split(packed, [tensor.numel() for tensor in tensors])
 
 

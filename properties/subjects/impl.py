@@ -25,12 +25,12 @@ class ImplSubject(TensorSubject):
 
     def __init__(self, target: Any, device: str) -> None:
         super().__init__(target, device=device)
-        self._own = spans_of(target)
+        self._own = storages_of(target)
 
     def call(self, call: Call) -> Any:
         value = super().call(call)
         if call.method in ("clear", "resize"):
-            self._own = spans_of(self.target)
+            self._own = storages_of(self.target)
         return value
 
     def observe(self) -> dict[str, Any]:
@@ -41,8 +41,7 @@ class ImplSubject(TensorSubject):
     def shares(self) -> str:
         """By storage, beside the check by effect: our own tensors are known."""
         for tensor in self.lent:
-            at = tensor.data_ptr()
-            if at and any(low <= at < high for low, high in self._own):
+            if tensor.untyped_storage().data_ptr() in self._own:
                 return f"{tuple(tensor.shape)} values"
         return ""
 
@@ -94,12 +93,9 @@ def tensors_of(target: Any, depth: int = 2) -> list[torch.Tensor]:
     return found
 
 
-def spans_of(target: Any) -> list[tuple[int, int]]:
-    """First and last address of the tensors that an object keeps."""
-    return [
-        (tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.element_size())
-        for tensor in tensors_of(target)
-    ]
+def storages_of(target: Any) -> frozenset[int]:
+    """Addresses of the storages that an object keeps; empty ones have none."""
+    return frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors_of(target)) - {0}
 
 
 def subject(system: str, config: Any) -> Subject:

@@ -2,65 +2,38 @@
 
 They import and run on a CPU with the small packages of the extra `sglang`. The order of their lists
 is visible and is the spec's, so they are judged on the exact level. What they are known to do wrong
-stands here as tables; `test_sglang.py` has the harness find each entry, and nothing else.
+stands beside this file, in `sglang_known.py`.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
 from typing import Any
 
 from properties.commands import Call
 from properties.subjects import Factory, UnusableSubject
 from properties.subjects.protocol import Subject, TensorSubject
 from properties.subjects.reference import EchoCache
+from properties.subjects.sglang_known import SHARED_STORAGE, known_pairs
 
 # Page size 1 is the token class's: the paged one takes no page there when it decodes.
 PAGE_SIZES = (2, 3, 4, 2, 3, 4, 16, 64)
 
 
-@dataclass(frozen=True)
-class Shared:
-    """A legal call whose argument or result shares storage with the pool (I54)."""
-
-    system: str
-    method: str
-    what: str
-    upstream: str
-
-
-@dataclass(frozen=True)
-class Accepted:
-    """A misuse that is not refused: (system, command), the invariant, and where it is reported."""
-
-    system: str
-    command: str
-    invariant: str
-    upstream: str
-
-
-SHARED_STORAGE: tuple[Shared, ...] = (
-    Shared(
-        "paged", "free_page_ids", "under need_sort the caller's tensor is staged", "not reported"
-    ),
-    Shared("token", "alloc", "the result is a view of the free list", "not reported"),
-    Shared("token", "get_all_free_pages", "the result is the free list itself", "not reported"),
-)
-ACCEPTED: tuple[Accepted, ...] = ()
-
-
 class SglangSubject(TensorSubject):
-    """One of SGLang's allocators; `shielded` keeps the driver off the storage they share."""
+    """One of SGLang's allocators; the driver is kept off storage that it is known to share.
 
-    def __init__(self, system: str, config: Any, shielded: bool) -> None:
+    `exposed` is the one method that is not shielded so, for the test that finds it.
+    """
+
+    def __init__(self, system: str, config: Any, exposed: str) -> None:
         super().__init__(_build(system, config))
         self.system = system
-        self.shielded = shielded
+        self.exposed = exposed
 
     def call(self, call: Call) -> Any:
         value = super().call(call)
-        if self.shielded and (self.system, call.method) in _SHARING:
+        if call.method != self.exposed and (self.system, call.method) in _SHARING:
             self.lent = []
         return value
 
@@ -104,9 +77,9 @@ def _build(system: str, config: Any) -> Any:
     return made
 
 
-def make(system: str, config: Any, *, shielded: bool = True) -> Subject:
+def make(system: str, config: Any, *, exposed: str = "") -> Subject:
     """The subject for a system's config."""
-    return SglangSubject(system, config, shielded)
+    return SglangSubject(system, config, exposed)
 
 
 def factory() -> Factory:
@@ -122,5 +95,5 @@ def factory() -> Factory:
         systems=frozenset(("token", "paged")),
         limits={"paged": {"page_size": PAGE_SIZES}},
         level="exact",
-        known=frozenset((entry.system, entry.command) for entry in ACCEPTED),
+        known=known_pairs(),
     )

@@ -70,6 +70,11 @@ class _Grow(Command):
             yield (row.length, tokens, row.last_loc) if row else (0, tokens, -1)
 
 
+def draw_narrow(choices: Choices) -> bool:
+    """Now and then int32: it tests one conversion, and costs five of them."""
+    return choices.integer(0, 7) == 7
+
+
 def draw_names(choices: Choices, model: SlotModel, most: int) -> list[int]:
     """A batch of live and fresh names."""
     live = choices.subset(model.names, 0, most)
@@ -83,7 +88,7 @@ class Extend(_Grow):
     """`alloc_extend`: first chunk of new requests, later chunks of live ones."""
 
     methods: ClassVar[tuple[str, ...]] = ("alloc_extend",)
-    weight: ClassVar[int] = 80
+    weight: ClassVar[int] = 100
 
     requests: tuple[tuple[int, int], ...]
     narrow: bool  # int32 instead of int64 arguments
@@ -110,7 +115,7 @@ class Extend(_Grow):
                 tokens = choices.integer(0, most, (rest, size - 1, size, size + 1, 1))
             requests.append((name, tokens))
             left -= -(-(tokens - rest) // size) if tokens > rest else 0
-        return cls(tuple(requests), choices.boolean(), choices.boolean())
+        return cls(tuple(requests), draw_narrow(choices), choices.boolean())
 
     def call(self, model: SlotModel, side: Side) -> Call:
         args = extend_args(side, self.requests)
@@ -125,7 +130,7 @@ class Decode(_Grow):
     """`alloc_decode`: one more token for each request."""
 
     methods: ClassVar[tuple[str, ...]] = ("alloc_decode",)
-    weight: ClassVar[int] = 24
+    weight: ClassVar[int] = 30
 
     requests: tuple[int, ...]
     narrow: bool
@@ -136,7 +141,7 @@ class Decode(_Grow):
 
     @classmethod
     def draw(cls, choices: Choices, model: SlotModel) -> Decode:
-        return cls(tuple(draw_names(choices, model, 6)), choices.boolean())
+        return cls(tuple(draw_names(choices, model, 6)), draw_narrow(choices))
 
     def call(self, model: SlotModel, side: Side) -> Call:
         args = extend_args(side, self.growth)
@@ -149,7 +154,7 @@ class Trim(Command):
     """Drops a request's last tokens (rejected drafts): whole pages go back, a kept page stays."""
 
     methods: ClassVar[tuple[str, ...]] = ("free_segment",)
-    weight: ClassVar[int] = 8
+    weight: ClassVar[int] = 12
 
     request: int
     tokens: int

@@ -23,9 +23,12 @@ GROWING = ("alloc_extend", "alloc_decode")
 
 
 def release_call(how: str, pages: list[int], size: int) -> Call:
-    """A call of release method `how` that names the first slot of each page (or the page)."""
+    """A call of release method `how` that names these pages; a lone segment holds whole ones."""
     if how in PAGE_METHODS:
         return Call(how, {"page_ids": pages})
+    if how in ("free_segment", "free_full_segment"):
+        slots = [page * size + offset for page in pages for offset in range(size)]
+        return slot_call(how, slots, size)
     return slot_call(how, [page * size for page in pages], size)
 
 
@@ -257,9 +260,6 @@ class FreeTwiceInCall(Misuse):
     def call(self, model: SlotModel, side: Side) -> Call:
         owned, size = sorted(side.ledger.owned_pages()), model.page_size
         page = owned[self.index % len(owned)]
-        if self.how == "free_segment":
-            slots = [page * size + offset for offset in range(size)]
-            return Call(self.how, {"free_index": slots * 2, "start_pos": 0})
         return release_call(self.how, [page, page], size)
 
 

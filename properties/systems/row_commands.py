@@ -323,6 +323,7 @@ class FreeRowOutside(_Misuse):
 class FreeRowAgain(_Misuse):
     """`free_rows` of a row that is free: freed before, cleared away, or never handed out."""
 
+    never: ClassVar[frozenset[tuple[str, str]]] = frozenset({("refused", "exactly full")})
     methods: ClassVar[tuple[str, ...]] = ("free_rows",)
 
     @classmethod
@@ -379,6 +380,7 @@ class AdmitWithoutKV(_MisuseOfHeld):
 class AdmitImpostor(_Misuse):
     """A request that claims a row which nobody holds."""
 
+    never: ClassVar[frozenset[tuple[str, str]]] = frozenset({("refused", "exactly full")})
     methods: ClassVar[tuple[str, ...]] = ("alloc",)
 
     @classmethod
@@ -387,14 +389,9 @@ class AdmitImpostor(_Misuse):
 
     def call(self, model: RowModel, side: RowSide) -> Call:
         free = sorted(side.ledger.available_pages())
-        claim: dict[str, Any] = {
-            "row": free[self.amount % len(free)],
-            "allocated": 1,
-            "holds": True,
-        }
-        if self.amount % 3 == 0:
-            claim = {"row": None, "allocated": 1, "holds": True}
-        return Call("alloc", {"reqs": [{"name": model.next_name, **claim}]})
+        row = None if self.amount % 3 == 0 else free[self.amount % len(free)]
+        claim = {"name": model.next_name, "row": row, "allocated": 1, "holds": True}
+        return Call("alloc", {"reqs": [claim]})
 
 
 class FinishWithoutRow(_Misuse):
@@ -441,6 +438,7 @@ class WriteOutside(_Misuse):
 class HandleOfFree(_Misuse):
     """`handle` of a row that nobody holds."""
 
+    never: ClassVar[frozenset[tuple[str, str]]] = frozenset({("refused", "exactly full")})
     methods: ClassVar[tuple[str, ...]] = ("handle",)
 
     @classmethod

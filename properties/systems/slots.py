@@ -23,7 +23,7 @@ class Alloc(Command):
     """A new request takes whole pages with `alloc`."""
 
     methods: ClassVar[tuple[str, ...]] = ("alloc",)
-    weight: ClassVar[int] = 14
+    weight: ClassVar[int] = 44
     outcomes: ClassVar[tuple[str, ...]] = ("served", "short")
     never: ClassVar[frozenset[tuple[str, str]]] = ALLOCATION_NEVER
 
@@ -132,7 +132,7 @@ class Free(_Release):
 
     methods: ClassVar[tuple[str, ...]] = ("free",)
     method = "free"
-    weight: ClassVar[int] = 28
+    weight: ClassVar[int] = 40
 
 
 class FreeFull(_Release):
@@ -140,7 +140,7 @@ class FreeFull(_Release):
 
     methods: ClassVar[tuple[str, ...]] = ("free_full",)
     method = "free_full"
-    weight: ClassVar[int] = 4
+    weight: ClassVar[int] = 6
 
 
 class FreePageIds(_Release):
@@ -149,7 +149,7 @@ class FreePageIds(_Release):
     methods: ClassVar[tuple[str, ...]] = ("free_page_ids",)
     method = "free_page_ids"
     by_slots: ClassVar[bool] = False
-    weight: ClassVar[int] = 16
+    weight: ClassVar[int] = 30
 
     @classmethod
     def namings(cls, model: SlotModel) -> tuple[str, ...]:
@@ -212,7 +212,7 @@ class FreeSegment(_Segments):
     methods: ClassVar[tuple[str, ...]] = ("free_segment",)
     method = "free_segment"
     several: ClassVar[bool] = False
-    weight: ClassVar[int] = 14
+    weight: ClassVar[int] = 20
 
 
 class FreeSegments(_Segments):
@@ -220,7 +220,7 @@ class FreeSegments(_Segments):
 
     methods: ClassVar[tuple[str, ...]] = ("free_segments",)
     method = "free_segments"
-    weight: ClassVar[int] = 10
+    weight: ClassVar[int] = 12
 
 
 class FreeFullSegment(_Segments):
@@ -230,7 +230,7 @@ class FreeFullSegment(_Segments):
     method = "free_full_segment"
     by_slots: ClassVar[bool] = True
     several: ClassVar[bool] = False
-    weight: ClassVar[int] = 5
+    weight: ClassVar[int] = 6
 
 
 class FreeFullSegments(_Segments):
@@ -239,7 +239,7 @@ class FreeFullSegments(_Segments):
     methods: ClassVar[tuple[str, ...]] = ("free_full_segments",)
     method = "free_full_segments"
     by_slots: ClassVar[bool] = True
-    weight: ClassVar[int] = 5
+    weight: ClassVar[int] = 6
 
 
 # ---- groups, sorting, life cycle --------------------
@@ -250,7 +250,7 @@ class GroupBegin(Command):
     """Opens a free group."""
 
     methods: ClassVar[tuple[str, ...]] = ("free_group_begin", "free_group_end")
-    weight: ClassVar[int] = 6
+    weight: ClassVar[int] = 8
     # a group that is open can't be opened
     never: ClassVar[frozenset[tuple[str, str]]] = frozenset({("served", "inside a group")})
 
@@ -267,7 +267,7 @@ class GroupEnd(Command):
     """Closes the group; what was parked is released."""
 
     methods: ClassVar[tuple[str, ...]] = ("free_group_begin", "free_group_end")
-    weight: ClassVar[int] = 14
+    weight: ClassVar[int] = 20
 
     @classmethod
     def enabled(cls, model: SlotModel) -> bool:
@@ -286,7 +286,7 @@ class Merge(Command):
     """`merge_and_sort_free`."""
 
     methods: ClassVar[tuple[str, ...]] = ("merge_and_sort_free",)
-    weight: ClassVar[int] = 4
+    weight: ClassVar[int] = 6
 
     def call(self, model: SlotModel, side: Side) -> Call:
         return Call("merge_and_sort_free")
@@ -297,7 +297,7 @@ class Clear(Command):
     """`clear`: every request is gone, an open group too."""
 
     methods: ClassVar[tuple[str, ...]] = ("clear",)
-    weight: ClassVar[int] = 2
+    weight: ClassVar[int] = 3
 
     def call(self, model: SlotModel, side: Side) -> Call:
         return Call("clear")
@@ -313,7 +313,7 @@ class Resize(Command):
     """`resize` of a pool that owns nothing."""
 
     methods: ClassVar[tuple[str, ...]] = ("resize",)
-    weight: ClassVar[int] = 4
+    weight: ClassVar[int] = 6
     # a pool that owns nothing has no half-filled page; with a group open resize is refused
     never: ClassVar[frozenset[tuple[str, str]]] = frozenset(
         {("served", "half-filled page"), ("served", "inside a group")}
@@ -347,7 +347,7 @@ class AllFreePages(Command):
     """`get_all_free_pages`: free, then staged."""
 
     methods: ClassVar[tuple[str, ...]] = ("get_all_free_pages",)
-    weight: ClassVar[int] = 1
+    weight: ClassVar[int] = 2
 
     def call(self, model: SlotModel, side: Side) -> Call:
         return Call("get_all_free_pages")
@@ -360,7 +360,7 @@ class AllFreePages(Command):
 class _OfRequest(Command):
     """A query about the slots of one request."""
 
-    weight: ClassVar[int] = 1
+    weight: ClassVar[int] = 2
 
     request: int
 
@@ -418,7 +418,7 @@ class TransferDone(Command):
     """`set_hicache_transfer_done_event`: nothing on a static pool."""
 
     methods: ClassVar[tuple[str, ...]] = ("set_hicache_transfer_done_event",)
-    weight: ClassVar[int] = 1
+    weight: ClassVar[int] = 2
 
     def call(self, model: SlotModel, side: Side) -> Call:
         return Call("set_hicache_transfer_done_event", {"transfer_key": 0, "event": None})

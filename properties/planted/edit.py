@@ -1,0 +1,114 @@
+"""How a bug is planted: a change of the text of one function of `impl`, as a person would make it.
+
+In this process the function's code is exchanged, so that every name it is imported under has the
+bug, and put back afterwards; on a copy of `impl` on disk the same text is rewritten.
+"""
+
+from __future__ import annotations
+import __future__
+
+import importlib
+import inspect
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+import pytest
+
+from properties.systems.system import Limits
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Texts that become others in the function at `place`, e.g. "allocators.paged:Paged….free".
+
+    Texts are as the function reads when its `def` stands at the left margin; each stands there
+    once.
+    """
+
+    place: str
+    changes: tuple[tuple[str, str], ...]
+
+    def function(self) -> FunctionType:
+        """The function of `impl` that the edit is about."""
+        module, _, path = self.place.partition(":")
+        found: Any = importlib.import_module(f"impl.{module}")
+        for name in path.split("."):
+            found = inspect.getattr_static(found, name)
+        found = inspect.unwrap(found.fget if isinstance(found, property) else found)
+        if not isinstance(found, FunctionType):
+            raise LookupError(f"{self.place} is no function but {found!r}")
+        return found
+
+    def source(self) -> tuple[str, str]:
+        """The function's source as it stands in its file, and the same with the edit."""
+        raw = inspect.getsource(self.function())
+        margin = raw[: len(raw) - len(raw.lstrip())]
+        text = textwrap.dedent(raw)
+        for old, new in self.changes:
+            if text.count(old) != 1:
+                raise LookupError(f"{self.place} has {text.count(old)} times {old!r}, not 1")
+            text = text.replace(old, new)
+        return raw, textwrap.indent(text, margin)
+
+    def code(self) -> CodeType:
+        """The function's code with the edit."""
+        name = self.function().__name__
+        text = textwrap.dedent(self.source()[1])
+        text = text[text.index("def ") :]  # decorators have done their work
+        # `super()` without arguments looks for this name in the scope around the function.
+        text = "def around(__class__):\n" + textwrap.indent(text, "    ")
+        flags = __future__.annotations.compiler_flag
+        code = compile(text, f"<planted in {self.place}>", "exec", flags, dont_inherit=True)
+        for wanted in ("around", name):
+            code = next(
+                part
+                for part in code.co_consts
+                if isinstance(part, CodeType) and part.co_name == wanted
+            )
+        return code
+
+
+def edit(place: str, *texts: str) -> Edit:
+    """An edit from old, new, old, new, …"""
+    return Edit(place, tuple(zip(texts[::2], texts[1::2], strict=True)))
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A bug of our own making, and the invariant that a run must name when it meets it."""
+
+    title: str
+    system: str
+    invariant: str
+    edit: Edit
+    #: whether it can show where slots are compared up to a renaming of pages
+    renamed: bool = True
+    #: what else it breaks, which a run may meet first
+    also: tuple[str, ...] = ()
+    #: configs in which it shows, where others only take time
+    limits: Limits = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.title
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """`impl` has the bug inside, and is itself again afterwards."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.edit.function(), "__code__", self.edit.code())
+            yield
+
+    def write(self, root: Path) -> None:
+        """Plants the bug in the copy of `impl` in `root`."""
+        module = self.edit.function().__module__
+        path = root.joinpath(*module.split(".")).with_suffix(".py")
+        sound, buggy = self.edit.source()
+        text = path.read_text()
+        if text.count(sound) != 1:
+            raise LookupError(f"{path} doesn't have the text of {self.edit.place}")
+        path.write_text(text.replace(sound, buggy))

@@ -1,0 +1,238 @@
+"""What state machines can't say about `impl`: constructors, storage, groups as context managers,
+forwarding, copies of whole allocators, and the library as a package (`spec/core.md` §4, §4a).
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import impl
+import reference
+from impl import PagedTokenToKVPoolAllocator, PoolError, ReqToTokenPool, TokenToKVPoolAllocator
+from impl import errors as kinds
+
+Maker = Any
+CLASSES = (TokenToKVPoolAllocator, PagedTokenToKVPoolAllocator, ReqToTokenPool)
+
+
+def ids(*numbers: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=dtype)
+
+
+def token(size: Any = 8, **options: Any) -> TokenToKVPoolAllocator:
+    return TokenToKVPoolAllocator(size, device="cpu", **options)
+
+
+def paged(pages: Any = 8, page_size: Any = 48, **options: Any) -> PagedTokenToKVPoolAllocator:
+    return PagedTokenToKVPoolAllocator(pages * page_size, page_size, device="cpu", **options)
+
+
+def paged_1(size: int = 8, **options: Any) -> PagedTokenToKVPoolAllocator:
+    return paged(size, 1, **options)
+
+
+def rows(size: Any = 4, width: Any = 6) -> ReqToTokenPool:
+    return ReqToTokenPool(size, width, device="cpu")
+
+
+POOLS = pytest.mark.parametrize("make", [token, paged_1, paged], ids=["token", "paged 1", "48"])
+
+# ---- constructors --------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "words"),
+    [
+        (lambda: token(-1), "NegativeSize", ["size", "-1", "at least 0"]),
+        (lambda: token(2.5), "WrongDtype", ["size", "int", "float"]),
+        (lambda: token(True), "WrongDtype", ["size", "int", "bool"]),
+        (lambda: token(ids(8)), "WrongDtype", ["size", "int", "Tensor"]),
+        (lambda: token("8"), "WrongDtype", ["size", "int", "str"]),
+        (lambda: token(None), "WrongDtype", ["size", "int", "NoneType"]),
+        (lambda: token(2**31 - 1), "OutOfRange", [str(2**31 - 1), "2^31"]),
+        (lambda: paged(1, 0), "NegativeSize", ["page_size", "0", "at least 1"]),
+        (lambda: paged(1, -4), "NegativeSize", ["page_size", "-4", "at least 1"]),
+        (lambda: paged(4, 2.0), "WrongDtype", ["page_size", "int", "float"]),
+        (lambda: paged(2**27 - 1, 16), "OutOfRange", [str(2**31 - 16), "16", "2^31"]),
+        (lambda: rows(-1), "NegativeSize", ["size", "-1", "at least 0"]),
+        (lambda: rows(4, -2), "NegativeSize", ["max_context_len", "-2", "at least 0"]),
+        (lambda: rows(4, 2.0), "WrongDtype", ["max_context_len", "int", "float"]),
+        (lambda: rows(2**31), "OutOfRange", [str(2**31), "2^31"]),
+        (lambda: paged(backend="triton"), "Unsupported", ["triton", "auto", "torch"]),
+        (lambda: token(backend="cuda-graphs"), "Unsupported", ["cuda-graphs", "auto", "torch"]),
+        (lambda: token(backend=None), "Unsupported", ["None", "auto", "torch"]),
+    ],
+)
+def test_constructor_refuses(make: Maker, kind: str, words: list[str]) -> None:
+    """A bad constructor argument is refused by kind, with what was given and what is allowed."""
+    with pytest.raises(PoolError) as caught:
+        make()
+    assert type(caught.value).__name__ == kind
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+@POOLS
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+def test_backends_agree(make: Maker, backend: str) -> None:
+    """Both names of the torch backend are accepted and place slots as the default does."""
+    default, named = make(), make(backend=backend)
+    for pool in (default, named):
+        pool.free(pool.alloc(3 * pool.page_size)[: 2 * pool.page_size])
+    assert named.snapshot() == default.snapshot()
+    assert named.alloc(pool.page_size).tolist() == default.alloc(pool.page_size).tolist()
+
+
+@POOLS
+def test_empty_pool(make: Maker) -> None:
+    """A pool of size 0 serves nothing but zero slots, and is healthy."""
+    pool = make(0)
+    assert pool.available_size() == 0
+    assert pool.alloc(0).tolist() == []
+    assert pool.alloc(pool.page_size) is None
+    pool.free(ids())
+    pool.clear()
+    assert pool.audit() == []
+
+
+def test_size_beyond_whole_pages() -> None:
+    """What a size has beyond whole pages is never issued, neither at first nor after a resize."""
+    pool = PagedTokenToKVPoolAllocator(3 * 48 + 47, 48, device="cpu")
+    assert (pool.available_size(), pool.size, pool.size_full) == (144, 191, 191)
+    taken = pool.alloc(144)
+    assert taken is not None
+    assert (int(taken.min()), int(taken.max())) == (48, 191)
+    assert pool.alloc(48) is None
+    pool.free(taken)
+    pool.resize(SimpleNamespace(max_total_num_tokens=95))
+    assert (pool.available_size(), pool.size) == (48, 95)
+
+
+# ---- storage --------------------
+
+
+@POOLS
+def test_results_are_int64_and_own_their_storage(make: Maker) -> None:
+    """Results are int64; overwriting them, or the tensors passed, changes no later answer."""
+    pool, twin = make(need_sort=True), make(need_sort=True)
+    size = pool.page_size
+    for one in (pool, twin):
+        spoil = one is pool
+        results = [one.alloc(3 * size), one.get_all_free_pages()]
+        given = results[0][:size].to(torch.int32).clone()
+        one.free(given)
+        pages = ids(int(results[0][size]) // size)
+        one.free_group_begin()
+        one.free_page_ids(pages)
+        results += [one.translate_kv_indices_for_transfer(results[0]), given, pages]
+        assert all(each.dtype == torch.int64 for each in results if each is not given)
+        for each in results if spoil else ():
+            each.fill_(-7)
+        one.free_group_end()
+    assert pool.snapshot() == twin.snapshot()
+    assert pool.alloc(7 * size).tolist() == twin.alloc(7 * size).tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("page_size", [1, 48])
+def test_arguments_are_not_written_to(page_size: int, dtype: torch.dtype) -> None:
+    """No method writes to a tensor that it was passed."""
+    pool = paged(8, page_size)
+
+    def give(*numbers: int) -> torch.Tensor:
+        passed.append((ids(*numbers, dtype=dtype), ids(*numbers, dtype=dtype)))
+        return passed[-1][0]
+
+    passed: list[tuple[torch.Tensor, torch.Tensor]] = []
+    seq = page_size + 1
+    out = pool.alloc_extend(give(0, 0), give(0, 0), give(seq, seq), give(seq, seq), give(-1, -1),
+                            2 * seq)  # fmt: skip
+    assert out is not None
+    slots = out.tolist()
+    last = pool.alloc_decode(give(seq + 1), give(seq + 1), give(slots[seq - 1]))
+    assert last is not None
+    pool.free_group_begin()
+    pool.free(give(slots[0]))
+    pool.free_segment(give(*slots[seq : seq + page_size]), start_pos=0)
+    pool.free_page_ids(give(slots[-1] // page_size))
+    pool.free_group_end()
+    with pytest.raises(PoolError):
+        pool.free(give(0, -5))
+    assert all(torch.equal(now, then) for now, then in passed)
+    assert pool.audit() == []
+
+
+@POOLS
+def test_deepcopy_is_independent(make: Maker) -> None:
+    """A deep copy continues alone from the same state, and neither sees what the other does."""
+    pool = make(need_sort=True)
+    taken = pool.alloc(4 * pool.page_size)
+    pool.free(taken[: pool.page_size])
+    pool.free_group_begin()
+    pool.free(taken[pool.page_size : 2 * pool.page_size])
+    twin, before = copy.deepcopy(pool), pool.snapshot()
+    assert twin.snapshot() == before
+    twin.free_group_end()
+    twin.alloc(5 * pool.page_size)
+    assert pool.snapshot() == before
+    twin.clear()
+    pool.free_group_end()
+    assert pool.audit() == twin.audit() == []
+    assert pool.alloc(5 * pool.page_size) is not None
+    assert twin.available_size() == 8 * pool.page_size
+
+
+def test_deepcopy_of_rows() -> None:
+    """A deep copy of the rows has its own table, generations and free list."""
+    pool = rows()
+    pool.alloc_rows(2)
+    twin, before = copy.deepcopy(pool), pool.snapshot()
+    twin.alloc_rows(2)
+    twin.write((4, slice(0, 3)), ids(1, 2, 3))
+    assert pool.snapshot() == before
+    assert int(pool.req_to_token.sum()) == 0
+
+
+# ---- the library as a package --------------------
+
+
+def test_kinds() -> None:
+    """The kinds of refusal are the reference's, in its order, each a class under PoolError."""
+    assert tuple(kind.__name__ for kind in kinds.KINDS) == reference.KINDS
+    assert all(issubclass(kind, PoolError) and kind.__doc__ for kind in kinds.KINDS)
+    assert issubclass(PoolError, Exception)
+    found = {each for each in vars(kinds).values() if inspect.isclass(each)}
+    assert {each for each in found if issubclass(each, PoolError)} == {PoolError, *kinds.KINDS}
+
+
+@pytest.mark.parametrize("cls", [*CLASSES, impl.BaseTokenToKVPoolAllocator])
+def test_public_methods_are_documented(cls: type[Any]) -> None:
+    """Every public method, and the class, has a docstring whose first line is one sentence."""
+    public = [name for name in dir(cls) if not name.startswith("_")]
+    documented = [(name, inspect.getdoc(getattr(cls, name))) for name in public]
+    assert len(documented) > 8
+    for name, text in [*documented, (cls.__name__, cls.__doc__)]:
+        first = (text or "").strip().split("\n\n")[0].split("\n")[0]
+        assert first[:1].isalpha() or first[:1] in "`(", f"{name}: {first!r}"
+        assert len(first) <= 100, name
+        assert first.endswith((".", ";")), f"{name}: {first!r}"
+
+
+def test_impl_imports_nothing_of_ours() -> None:
+    """No module of the library imports the reference, the harness or its tools."""
+    files = sorted(Path(impl.__file__).parent.rglob("*.py"))
+    assert len(files) > 5
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            tops = {name.split(".")[0] for name in names}
+            foreign = tops & {"reference", "properties", "fuzz", "hypothesis", "pytest"}
+            assert not foreign, f"{path}: {foreign}"

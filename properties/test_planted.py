@@ -1,0 +1,98 @@
+"""Every check checks: small bugs planted in `impl` are found, named and told in a few commands."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from properties.lockstep import EXACT, RENAMED
+from properties.minimize import minimize
+from properties.planted import BUGS, Bug
+from properties.seeded import Finding, Plan, run_steps
+from properties.subjects import load
+from properties.systems import SYSTEMS
+from properties.trace import Replay
+
+# Most bugs need some dozens of commands; the rarest, a double free of a parked page, some thousands.
+MOST_STEPS = 5_000
+# Where only the order is wrong, nothing may be found without it; this many would find most bugs.
+QUIET_STEPS = 400
+# A bug that breaks several invariants may show another one first.
+MOST_SEEDS = 6
+LONGEST_TRACE = 10
+ROOT = Path(__file__).parents[1]
+HOUSES = ("impl", "reference", "properties")
+
+
+def found(bug: Bug, level: str, seed: int, steps: int) -> Finding | None:
+    """What a seeded run makes of the bug."""
+    plan = Plan(
+        system=SYSTEMS[bug.system], factory=load("impl"), seed=seed, level=level, limits=bug.limits
+    )
+    return run_steps(plan, steps)[1]
+
+
+def named(bug: Bug, level: str) -> Finding:
+    """A finding that names the bug's invariant; none on the way names one that holds."""
+    for seed in range(MOST_SEEDS):
+        finding = found(bug, level, seed, MOST_STEPS)
+        if finding is None:
+            continue
+        number = finding.violation.number
+        assert number in (bug.invariant, *bug.also), str(finding.violation)
+        if number == bug.invariant:
+            return finding
+    raise AssertionError(f"{MOST_SEEDS} runs did not name {bug.invariant}")
+
+
+@pytest.mark.parametrize("level", [EXACT, RENAMED])
+@pytest.mark.parametrize("bug", BUGS, ids=str)
+def test_a_planted_bug_is_found_named_and_minimised(bug: Bug, level: str) -> None:
+    """A seeded run finds the bug, its invariant is named, and a few commands show it."""
+    with bug.planted():
+        if level == RENAMED and not bug.renamed:
+            assert found(bug, level, 0, QUIET_STEPS) is None
+            return
+        finding = named(bug, level)
+        factory = load("impl")
+        minimal = minimize(finding.trace, factory)
+        assert len(minimal.commands) <= LONGEST_TRACE
+        violation = Replay(minimal, factory.make).run()
+        assert violation is not None
+        assert violation.number == bug.invariant
+
+
+def test_planting_leaves_nothing_behind() -> None:
+    """A function has its own code again once the bug is gone."""
+    for bug in BUGS:
+        function = bug.edit.function()
+        sound = function.__code__
+        with bug.planted():
+            assert function.__code__ is not sound
+        assert function.__code__ is sound
+
+
+@pytest.mark.parametrize("title", ["pages aren't deduplicated on free", "row 0 may be freed"])
+def test_a_bug_on_disk_fails_the_suite(title: str, tmp_path: Path) -> None:
+    """`pytest properties` on an edited copy of `impl` fails, and says which invariant."""
+    (bug,) = [bug for bug in BUGS if bug.title == title]
+    for house in HOUSES:
+        shutil.copytree(ROOT / house, tmp_path / house)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    bug.write(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "properties", "-x", "-q", "-p", "no:cacheprovider"]
+        + ["-m", "system", "-k", bug.system],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert bug.invariant in done.stdout
