@@ -69,30 +69,38 @@ class Seeded:
 
 
 class FromHypothesis:
-    """Choices from Hypothesis's `draw`, so that its database and its coverage apply."""
+    """Choices from Hypothesis's `draw`, so that its database and its coverage apply.
+
+    Draws are most of what a step costs there, so each choice is one draw.
+    """
 
     def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
         self._draw = draw
 
     def integer(self, low: int, high: int, favour: Sequence[int] = ()) -> int:
         inside = sorted({value for value in favour if low <= value <= high})
-        if inside and self._draw(_BOOLEANS):
-            return int(inside[self._draw(_integers(0, len(inside) - 1))])
-        return int(self._draw(_integers(low, high)))
+        # the favoured values stand behind the range, as many times over as their share asks
+        values = high - low + 1
+        copies = max(1, round(values * FAVOUR / (1 - FAVOUR) / len(inside))) if inside else 0
+        at: int = self._draw(_integers(0, values + copies * len(inside) - 1))
+        return low + at if at < values else inside[(at - values) % len(inside)]
 
     def boolean(self) -> bool:
         return bool(self._draw(_BOOLEANS))
 
     def pick(self, options: Sequence[T]) -> T:
-        index: int = self._draw(_integers(0, len(options) - 1))
+        index: int = self._draw(_integers(0, len(options) - 1)) if len(options) > 1 else 0
         return options[index]
 
     def subset(self, options: Sequence[T], least: int = 0, most: int | None = None) -> list[T]:
         most = len(options) if most is None else min(most, len(options))
-        left = list(range(len(options)))
-        count = min(self._draw(_integers(least, max(least, most))), len(options))
-        taken = [left.pop(self._draw(_integers(0, len(left) - 1))) for _ in range(count)]
-        return [options[i] for i in sorted(taken)]
+        if not options or most == 0:
+            return []
+        mask: int = self._draw(_integers(0, 2 ** len(options) - 1))
+        taken = [i for i in range(len(options)) if mask >> i & 1]
+        others = [i for i in range(len(options)) if not mask >> i & 1]
+        missing = max(0, min(least, len(options)) - len(taken))
+        return [options[i] for i in sorted((taken + others[:missing])[: max(most, least)])]
 
 
 _BOOLEANS = st.booleans()

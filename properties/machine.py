@@ -1,7 +1,9 @@
 """Turns a system's commands into a Hypothesis state machine, and a failure into a short trace.
 
 One named subclass for each system and subject (closures would share a database key), one rule for
-each command, named after it and taking one drawn command, so that a step prints as the command.
+each command of legal use, named after it and taking one drawn command, so that a step prints as the
+command. All misuse shares one rule: as many rules as there are kinds of it would be most of the
+steps, and choosing among fifty rules costs Hypothesis more than the step.
 """
 
 from __future__ import annotations
@@ -42,6 +44,11 @@ class Machine(RuleBasedStateMachine):
         calls = self.lock.subject.calls
         self.usable = frozenset(usable(plan.system, calls, misuse, plan.factory.known))
 
+    def open(self, commands: tuple[type[Command], ...]) -> list[type[Command]]:
+        """Those of the commands that can be drawn now."""
+        model = self.lock.model
+        return [c for c in commands if c in self.usable and c.enabled(model)]
+
     def step(self, command: Command) -> None:
         if not command.applies(self.lock.model):
             return
@@ -65,7 +72,10 @@ def machine(plan: Plan) -> type[Machine]:
     name = f"{plan.system.name.capitalize()}Of{subject.capitalize()}"
     body: dict[str, Any] = {"plan": plan, "begin": _initializer(plan)}
     for command in plan.system.commands:
-        body[command.name()] = _rule(command)
+        if not command.misuse:
+            body[command.name()] = _rule(command.name(), (command,))
+    misuse = tuple(command for command in plan.system.commands if command.misuse)
+    body["misuse"] = _rule("misuse", misuse)
     return type(name, (Machine,), body)
 
 
@@ -82,19 +92,24 @@ def _initializer(plan: Plan) -> Any:
     return initialize(config=configs())(begin)
 
 
-def _rule(command: type[Command]) -> Any:
+def _rule(name: str, commands: tuple[type[Command], ...]) -> Any:
+    """A rule that draws one of these commands; its precondition is that one is enabled."""
+
     @st.composite
-    def commands(draw: Callable[[Any], Any]) -> Command:
-        return command.draw(FromHypothesis(draw), draw(_RUNNER).lock.model)
+    def drawn(draw: Callable[[Any], Any]) -> Command:
+        runner: Machine = draw(_RUNNER)
+        choices = FromHypothesis(draw)
+        return choices.pick(runner.open(commands)).draw(choices, runner.lock.model)
 
     def step(self: Machine, cmd: Command) -> None:
         self.step(cmd)
 
     def enabled(self: Machine) -> bool:
-        return command in self.usable and command.enabled(self.lock.model)
+        model = self.lock.model
+        return any(c in self.usable and c.enabled(model) for c in commands)
 
-    step.__name__ = command.name()
-    return precondition(enabled)(rule(cmd=commands())(step))
+    step.__name__ = name
+    return precondition(enabled)(rule(cmd=drawn())(step))
 
 
 _RUNNER = st.runner()

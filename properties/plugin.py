@@ -27,8 +27,8 @@ _COMMON = {
     "report_multiple_bugs": False,
 }
 PROFILES = {
-    # 100 runs of 50 steps: some seconds for each system; the seeded run beside it goes further
-    "kvledger": {"max_examples": 100, "stateful_step_count": 50},
+    # 60 runs of 100 steps: some seconds for each system; the seeded run beside it goes further
+    "kvledger": {"max_examples": 60, "stateful_step_count": 100},
     "kvledger-nightly": {"max_examples": 5000, "stateful_step_count": 100},
 }
 

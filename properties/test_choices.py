@@ -1,9 +1,8 @@
-"""The three sources of choices: bounds, repeatability, completeness; and every command drawn of them."""
+"""The three sources of choices: bounds, repeatability, completeness."""
 
 from __future__ import annotations
 
 import itertools
-import json
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -14,14 +13,6 @@ from hypothesis import strategies as st
 
 from properties.choices import MOST_ENUMERATED, Choices, Every, FromHypothesis, Seeded
 from properties.choices import TooManyChoices as TooMany
-from properties.commands import Command, from_json
-from properties.lockstep import Lockstep
-from properties.seeded import Picker
-from properties.subjects import impl
-from properties.systems import SYSTEMS
-from properties.systems.paged import PagedConfig
-from properties.systems.rows import RowsConfig
-from properties.systems.token import TokenConfig
 
 # ---- bounds --------------------
 
@@ -139,7 +130,7 @@ def test_every_without_a_choice() -> None:
 
 
 def test_every_refuses_large_choices_by_name() -> None:
-    """A single choice of more values than the bound is refused, and the message names the command."""
+    """A single choice of more values than the bound is refused with the command's name."""
     assert len(walked(lambda choices: choices.integer(1, MOST_ENUMERATED))) == MOST_ENUMERATED
     large: list[Callable[[Choices], Any]] = [
         lambda choices: choices.integer(0, MOST_ENUMERATED),
@@ -160,84 +151,3 @@ def test_every_notices_a_draw_with_a_will_of_its_own() -> None:
 
     with pytest.raises(RuntimeError, match="a test"):
         walked(draw)
-
-
-# ---- commands --------------------
-
-COMMANDS = [(name, kind) for name, system in SYSTEMS.items() for kind in system.commands]
-OFTEN = 200
-ENOUGH_STATES = 25
-
-
-@pytest.mark.parametrize("name", list(SYSTEMS))
-def test_every_command_can_be_drawn(name: str) -> None:
-    """Each command drawn 200 times applies in its state, survives JSON, and makes a call."""
-    system, known = SYSTEMS[name], SYSTEMS[name].by_name
-    drawn: Counter[type[Command]] = Counter()
-    for seed in range(400):
-        choices = Seeded(f"draws/{name}/{seed}")
-        lock = Lockstep(system, system.config.draw(choices, {}), impl.make)
-        picker = Picker([kind for kind in system.commands if not kind.misuse])
-        for _ in range(choices.integer(0, 12)):
-            if (step := picker.draw(choices, lock.model)) is not None:
-                lock.step(step)
-        for kind in system.commands:
-            if drawn[kind] < OFTEN and kind.enabled(lock.model):
-                for _ in range(OFTEN // ENOUGH_STATES):
-                    command = kind.draw(choices, lock.model)
-                    assert command.applies(lock.model), str(command)
-                    data = json.loads(json.dumps(command.to_json()))
-                    assert from_json(data, known, "here") == command
-                    call = command.call(lock.model, lock.model.side)
-                    assert call.method in kind.methods, str(command)
-                    drawn[kind] += 1
-        if min(drawn[kind] for kind in system.commands) >= OFTEN:
-            return
-    rare = [kind.name() for kind in system.commands if drawn[kind] < OFTEN]
-    pytest.fail(f"never enabled often enough: {rare}")
-
-
-TINY: dict[str, list[Any]] = {
-    "rows": [RowsConfig(size=1, width=1), RowsConfig(size=2, width=1)],
-    "token": [TokenConfig(size=n, need_sort=sort) for n in (1, 2) for sort in (False, True)],
-    "paged": [
-        PagedConfig(page_size=size, num_pages=pages, spare=0, need_sort=sort)
-        for size, pages, sort in ((1, 1, True), (1, 2, False), (2, 1, False), (2, 1, True))
-    ],
-}
-
-
-def every(kind: type[Command], lock: Lockstep) -> list[Command]:
-    """All that the command's own draw can make in this state, once each."""
-    if not kind.enabled(lock.model):
-        return []
-    return list(dict.fromkeys(Every(kind.name()).walk(lambda c: kind.draw(c, lock.model))))
-
-
-@pytest.mark.parametrize("name", list(SYSTEMS))
-def test_every_walk_of_two_steps(name: str) -> None:
-    """On pools of one or two pages every command, then every command, passes in lockstep."""
-    system, walked_by = SYSTEMS[name], set()
-    for config in TINY[name]:
-        start = Lockstep(system, config, impl.make)
-        for first in [c for kind in system.commands for c in every(kind, start)]:
-            lock = replayed(system, config, first)
-            for kind in system.commands:
-                seconds = every(kind, lock)
-                assert all(command.applies(lock.model) for command in seconds)
-                for second in seconds[:: max(1, len(seconds) // MOST_SECONDS)]:
-                    replayed(system, config, first, second)
-                    walked_by.add(kind)
-    left = {kind.name() for kind in set(system.commands) - walked_by}
-    assert left <= {"free_parked", "trim"}, f"not reached in two steps: {left}"
-
-
-# Second steps of one kind that are run after each first one, evenly spread over all there are.
-MOST_SECONDS = 3
-
-
-def replayed(system: Any, config: Any, *commands: Command) -> Lockstep:
-    lock = Lockstep(system, config, impl.make)
-    for command in commands:
-        lock.step(command)
-    return lock

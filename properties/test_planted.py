@@ -18,7 +18,7 @@ from properties.subjects import load
 from properties.systems import SYSTEMS
 from properties.trace import Replay
 
-# Most bugs need some dozens of commands; the rarest, a double free of a parked page, some thousands.
+# Most bugs need dozens of commands; the rarest, a double free of a parked page, thousands.
 MOST_STEPS = 5_000
 # Where only the order is wrong, nothing may be found without it; this many would find most bugs.
 QUIET_STEPS = 400
@@ -59,6 +59,8 @@ def test_a_planted_bug_is_found_named_and_minimised(bug: Bug, level: str) -> Non
             assert found(bug, level, 0, QUIET_STEPS) is None
             return
         finding = named(bug, level)
+        if level == RENAMED:
+            return  # minimising knows of no levels: the exact one says it all
         factory = load("impl")
         minimal = minimize(finding.trace, factory)
         assert len(minimal.commands) <= LONGEST_TRACE
@@ -86,8 +88,8 @@ def test_a_bug_on_disk_fails_the_suite(title: str, tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     bug.write(tmp_path)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "properties", "-x", "-q", "-p", "no:cacheprovider"]
-        + ["-m", "system", "-k", bug.system],
+        [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "system"]
+        + ["-k", bug.system, "properties"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,

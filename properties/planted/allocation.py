@@ -101,7 +101,8 @@ PLACEMENT = (
         "return (after_last + 1).masked_scatter_(",
     ), also=("I12",)),
     Bug("an extend lies one slot too near", "paged", "I7", edit(
-        "kernels.extend:plan", ".sub_(token_starts)", ".sub_(token_starts).sub_(offsets.gt(1).to(torch.int64))",
+        "kernels.extend:plan", ".sub_(token_starts)",
+        ".sub_(token_starts).sub_(offsets.gt(1).to(torch.int64))",
     )),
     Bug("page offsets run backwards", "paged", "I7", edit(
         "kernels.release:expand_pages", "addcmul(page_offsets,", "addcmul(page_offsets.flip(0),",

@@ -39,7 +39,7 @@ class Edit:
         found: Any = importlib.import_module(f"impl.{module}")
         for name in path.split("."):
             found = inspect.getattr_static(found, name)
-        found = inspect.unwrap(found.fget if isinstance(found, property) else found)
+        found = inspect.unwrap(getattr(found, "fget", found))  # a property has one
         if not isinstance(found, FunctionType):
             raise LookupError(f"{self.place} is no function but {found!r}")
         return found
@@ -63,7 +63,9 @@ class Edit:
         # `super()` without arguments looks for this name in the scope around the function.
         text = "def around(__class__):\n" + textwrap.indent(text, "    ")
         flags = __future__.annotations.compiler_flag
-        code = compile(text, f"<planted in {self.place}>", "exec", flags, dont_inherit=True)
+        code: CodeType = compile(
+            text, f"<planted in {self.place}>", "exec", flags, dont_inherit=True
+        )
         for wanted in ("around", name):
             code = next(
                 part

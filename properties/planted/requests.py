@@ -38,7 +38,8 @@ BUGS = (
         f"{ROWS}.clear", "range(1, self.size + 1)", "range(self.size)",
     )),
     Bug("rows are handed out and stay free", "rows", "I34", edit(
-        f"{ROWS}.alloc_rows", "del self.free_slots[-count:]", "del self.free_slots[1 - count or 99:]",
+        f"{ROWS}.alloc_rows", "del self.free_slots[-count:]",
+        "del self.free_slots[1 - count or self.size :]",
     )),
     Bug("rows come from the other end", "rows", "I71", edit(
         f"{ROWS}.alloc_rows", "self.free_slots[-count:]\n    del self.free_slots[-count:]",

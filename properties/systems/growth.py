@@ -88,7 +88,7 @@ class Extend(_Grow):
     """`alloc_extend`: first chunk of new requests, later chunks of live ones."""
 
     methods: ClassVar[tuple[str, ...]] = ("alloc_extend",)
-    weight: ClassVar[int] = 100
+    weight: ClassVar[int] = 74
 
     requests: tuple[tuple[int, int], ...]
     narrow: bool  # int32 instead of int64 arguments

@@ -174,6 +174,7 @@ class FreeReserved(_BadRelease):
 class FreeUnissued(_BadRelease):
     """A page that was never handed out since the last clear."""
 
+    weight: ClassVar[int] = 6  # soon after a start or a clear there is no such page any more
     # such a page is in the free list, so the pool is not full and not all of it staged
     never: ClassVar[frozenset[tuple[str, str]]] = frozenset(
         {("refused", "exactly full"), ("refused", "everything staged")}
