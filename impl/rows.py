@@ -145,7 +145,7 @@ class ReqToTokenPool:
     def _request_faults(self, reqs: Sequence[Request]) -> list[Fault]:
         faults = []
         seen: set[int] = set()
-        rows_seen: set[int] = set()
+        rows_seen: set[Any] = set()
         for index, req in enumerate(reqs):
             if id(req) in seen:
                 faults.append(Fault(Duplicate, index, "the request is in the batch already"))
@@ -154,15 +154,15 @@ class ReqToTokenPool:
                 if req.kv.holds_kv:
                     faults.append(Fault(RowNotHeld, index, "the request has KV but no row"))
                 continue
-            fault = self._row_fault(index, req.kv.req_pool_idx)
+            row = req.kv.req_pool_idx
+            if not isinstance(row, torch.Tensor):
+                if row in rows_seen:
+                    faults.append(Fault(Duplicate, index, f"row {row} is in the batch already"))
+                rows_seen.add(row)
+            fault = self._row_fault(index, row)
             if fault is not None:
                 faults.append(fault)
-                continue
-            row = int(req.kv.req_pool_idx)
-            if row in rows_seen:
-                faults.append(Fault(Duplicate, index, f"row {row} is in the batch already"))
-            rows_seen.add(row)
-            if req.kv.kv_allocated_len <= 0 or not req.kv.holds_kv:
+            elif req.kv.kv_allocated_len <= 0 or not req.kv.holds_kv:
                 found = f"row {row} comes with {req.kv.kv_allocated_len} tokens of KV"
                 faults.append(Fault(RowWithoutKV, index, found))
         return faults
@@ -172,7 +172,7 @@ class ReqToTokenPool:
         try:
             row = checks.host_int(value, "a row")
         except WrongDtype as error:
-            return Fault(WrongDtype, index, str(error))
+            return Fault(WrongDtype, index, str(error).rstrip("."))
         if not 0 <= row <= self.size:
             return Fault(OutOfRange, index, f"row {row} is outside 1..{self.size}")
         if row == 0:
@@ -201,9 +201,9 @@ class ReqToTokenPool:
     def free(self, req: Request) -> None:
         """Free the row of `req` and take it from the request; `RowNotHeld` without one. §2."""
         row = req.kv.req_pool_idx
-        if row is None:
-            raise RowNotHeld("free: the request has no row. Free each request once.")
-        self.free_rows([row])
+        if row is None or self._row_fault(0, row) is not None:
+            raise RowNotHeld(f"free: the request holds no row, it has {row}. Free it once.")
+        self._take_back([int(row)])
         req.kv.req_pool_idx = None
 
     def handle(self, row: int) -> Handle:

@@ -96,7 +96,9 @@ def _shape(rows: Any, cols: Any, width: int) -> tuple[int, ...]:
     """The shape of the cells that (rows, cols) names."""
     row_shape = tuple(rows.shape) if isinstance(rows, torch.Tensor) else ()
     if isinstance(cols, slice):
-        return (*row_shape, len(range(*cols.indices(width))))
+        if row_shape:
+            raise WrongShape("write: a slice of columns goes with one row. Use tensors for both.")
+        return (len(range(*cols.indices(width))),)
     col_shape = tuple(cols.shape) if isinstance(cols, torch.Tensor) else ()
     if row_shape and col_shape and row_shape != col_shape:
         raise WrongShape(

@@ -18,6 +18,7 @@ from properties.choices import Choices
 # Bounds on what a trace may say: no system here is larger, and a foreign file can't ask for memory.
 LARGEST_INT = 2**40
 LONGEST_LIST = 8192
+MOST_SHOWN = 120  # characters of what was found, in a message of one line
 
 
 class UnusableTrace(ValueError):
@@ -122,6 +123,10 @@ class Command:
         """Books a served call on a side; returns what its ledger objects to."""
         return []
 
+    def absorbed(self, config: Any) -> Any:
+        """The config that makes the command needless as a first one, or None."""
+        return None
+
     def answer_faults(self, model: Any, call: Call, value: Any) -> list[tuple[str, str]]:
         """What is wrong about the answer to a query, whatever the level."""
         return []
@@ -164,9 +169,15 @@ def from_json(data: Any, known: Mapping[str, type[Command]], where: str) -> Comm
     types = field_types(cls)  # type: ignore[arg-type]  # classes hash, mypy sees the dataclass
     if set(data) - {"command"} != set(types):
         raise UnusableTrace(
-            f"{where}: {cls.name()} has fields {sorted(types)}, found {sorted(data)}"
+            f"{where}: {cls.name()} has fields {sorted(types)}, found {shown(sorted(data))}"
         )
     return cls(**{key: parse(kind, data[key], f"{where}.{key}") for key, kind in types.items()})
+
+
+def shown(value: Any) -> str:
+    """A foreign value in a message: whole where it is short."""
+    text = str(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
 
 
 def parse(kind: Any, value: Any, where: str) -> Any:

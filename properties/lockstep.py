@@ -28,6 +28,10 @@ MakeSubject = Callable[[str, Any], Subject]
 T = TypeVar("T")
 
 
+class _Start(Command):
+    """What comes before all commands."""
+
+
 class Lockstep:
     """Subject and reference side by side, from their construction on.
 
@@ -55,7 +59,10 @@ class Lockstep:
         self.model.calls = self.subject.calls
         self.theirs = self.model.side if self.exact else self.model.new_side()
         self.states = (self.reference.observe(), self.subject.observe())
-        self._differences(Call("__init__"), *self.states)
+        if self.exact:
+            self._differences(Call("__init__"), *self.states)
+        else:
+            _raise_first(self.model.state_faults(_Start(), *self.states[1:] * 2, self.theirs))
 
     def step(self, command: Command) -> Outcome | None:
         """Runs one command that applies; returns the expected outcome, raises Violation.
@@ -206,6 +213,8 @@ def outcome_faults(
             return [(of_missed_refusal(str(expected.value)), how)]
         if expected.kind == "short":
             return [("I8", how)]
+        if _names_nothing(call, expected):
+            return [("I68" if call.method in ALLOCATING else "I55", how)]
         if actual.kind == "refused" and subject.names_kinds:
             return [(of_wrongful_refusal(str(actual.value)), how)]
         return [("I11" if call.method in ALLOCATING else "I4", how)]
@@ -222,6 +231,14 @@ def outcome_faults(
             return [("I11", f"{call.method} gave None though the pages are there")]
         return [("I8", f"{call.method} gave {actual} though the pool is short")]
     return []
+
+
+def _names_nothing(call: Call, expected: Outcome) -> bool:
+    """Whether a call asks for nothing, or gives nothing back: a no-op."""
+    if call.method in ALLOCATING:
+        return expected.value == []
+    ids = [value for value in call.args.values() if isinstance(value, list)]
+    return bool(ids) and all(not value for value in ids)
 
 
 def _due(expected: Outcome) -> str:

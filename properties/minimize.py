@@ -63,6 +63,7 @@ class _Minimizer:
             self.drop_pairs()
             self.join_pairs()
             self.shrink_commands()
+            self.absorb_first()
             self.shrink_config()
             self.shrink_jointly()
             self.rename()
@@ -126,6 +127,16 @@ class _Minimizer:
             if self.builds(config) and self.attempt(replace(self.best, config=config)):
                 return self.shrink_config()
         return None
+
+    def absorb_first(self) -> None:
+        """A leading resize becomes the config."""
+        while self.best.commands:
+            config = self.best.commands[0].absorbed(self.best.config)
+            if config is None or not self.builds(config):
+                return
+            rest = replace(self.best, config=config, commands=self.best.commands[1:])
+            if not self.attempt(rest):
+                return
 
     def shrink_jointly(self) -> None:
         """A smaller pool and a smaller trace at once: a pool that must run full needs both."""

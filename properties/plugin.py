@@ -10,6 +10,7 @@ import importlib.util
 from dataclasses import dataclass
 
 import pytest
+import torch
 from hypothesis import HealthCheck, Phase, settings
 
 from properties.choices import Seeded
@@ -83,6 +84,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Small tensors: a thread pool beside xdist's workers costs several times what it gains.
+    torch.set_num_threads(1)
     config.addinivalue_line("markers", "system(name): the system that a test drives")
     config.addinivalue_line("markers", "of_subject(name): a test about one foreign subject")
     config.addinivalue_line("markers", "misuse: a test that needs --misuse on a foreign subject")

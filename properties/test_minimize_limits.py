@@ -14,7 +14,7 @@ from properties.systems.growth import Decode, Extend
 from properties.systems.paged import PagedConfig
 from properties.systems.row_commands import TakeRows
 from properties.systems.rows import RowsConfig
-from properties.systems.slots import Alloc, Free, FreeFull, GroupBegin, GroupEnd
+from properties.systems.slots import Alloc, Free, FreeFull, GroupBegin, GroupEnd, Merge
 from properties.systems.token import TokenConfig
 from properties.test_minimize import found, lossy, nesting, of
 from properties.trace import Replay, Trace
@@ -128,6 +128,28 @@ def test_commands_are_joined() -> None:
     minimal = minimize(trace, of(tired))
     assert minimal.config == PagedConfig(page_size=1, num_pages=2, spare=0, need_sort=False)
     assert minimal.commands == (Decode((0, 1), False),)
+
+
+def test_pairs_are_dropped() -> None:
+    """Two commands that only together can go do go."""
+
+    def even(target: Any) -> None:
+        """`alloc` fails after an even number of merges."""
+        honest, merges = target.alloc, [0]
+
+        def merge() -> None:
+            merges[0] += 1
+
+        target.merge_and_sort_free = merge
+        target.alloc = lambda need_size: honest(need_size) if merges[0] % 2 else None
+
+    trace = Trace(
+        system=SYSTEMS["token"],
+        config=TokenConfig(size=1, need_sort=False),
+        commands=(Merge(), GroupBegin(), Merge(), Alloc(0, 1)),
+        invariant="I11",
+    )
+    assert minimize(trace, of(even)).commands == (Alloc(0, 0),)
 
 
 def test_same_command_is_kept() -> None:

@@ -1,4 +1,4 @@
-"""The README's examples run as they stand, from a repository that only has the package installed."""
+"""The README's examples run as they stand, in a folder that only has the package installed."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from properties.commands import Command, Outcome, UnusableTrace, from_json
+from properties.commands import Command, Outcome, UnusableTrace, from_json, shown
 from properties.invariants import CATALOGUE, Violation
 from properties.lockstep import EXACT, RENAMED, Lockstep, MakeSubject
 from properties.systems import SYSTEMS, System
@@ -117,7 +117,8 @@ def parse(data: Any, where: str = "trace") -> Trace:
             f"{where}: schema {data['schema']} is not known here; this version reads 1..{SCHEMA}"
         )
     if set(data) != _FIELDS:
-        raise UnusableTrace(f"{where}: has fields {sorted(data)}, expected {sorted(_FIELDS)}")
+        found = shown(sorted(map(str, data)))
+        raise UnusableTrace(f"{where}: has fields {found}, expected {sorted(_FIELDS)}")
     _check_words(data, where)
     system = SYSTEMS[data["system"]]
     config = system.config_from_json(data["config"], f"{where}: config")

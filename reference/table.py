@@ -72,8 +72,11 @@ def cells_to_write(
     if stale or (strangers and rows.is_single):
         immediate.append(("StaleHandle", 0))
     late += [("StaleHandle", i) for i in strangers]
-    lengths = {len(axis.numbers) for axis in (rows, cols, numbers) if not axis.is_single} or {1}
-    # Lists go together cell by cell; several rows with a slice would be a block.
+    # Lists go together cell by cell; a row and a column alone are one cell.
+    lengths = {len(axis.numbers) for axis in (rows, cols) if not axis.is_single} or {1}
+    if not numbers.is_single:
+        lengths.add(len(numbers.numbers))
+    # Several rows with a slice would be a block.
     if len(lengths) > 1 or (isinstance(indices[1], slice) and not rows.is_single):
         immediate.append(("WrongShape", 0))
     refuse_smallest(immediate)

@@ -51,6 +51,7 @@ class PagedTokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
         self._one = torch.tensor(1, device=self.device)
         self._page_size = torch.tensor(self.page_size, device=self.device)
         self._offsets = torch.arange(self.page_size, device=self.device)
+        self._none = torch.empty(0, dtype=torch.int64, device=self.device)
         if self.device.type == "cuda":
             self._warm_up()
 
@@ -105,14 +106,13 @@ class PagedTokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
         if not batch_size:
             return torch.empty(0, dtype=torch.int64, device=self.device)
         last = int64(last_loc)
-        (half,) = send(self.device, plan.half)
-        half_pages = self._pages(last.index_select(0, half))
+        half_pages = self._half_pages(plan, last)
         if self.validate:
             after_last = last + self._one
             lens = prefix_lens, seq_lens
             host_lens = prefix_lens_cpu, seq_lens_cpu
             pairs = self._length_pairs(lens, host_lens)
-            pairs += self._last_loc_pairs(plan, host_lens[0], after_last, half, half_pages)
+            pairs += self._last_loc_pairs(plan, host_lens[0], after_last, half_pages)
             if not agree(pairs):
                 self._refuse_batch("alloc_extend", lens, host_lens, last)
         new_pages = self._take(plan.num_pages)
@@ -132,10 +132,9 @@ class PagedTokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
         last = int64(last_loc)
         after_last = last + self._one
         if self.validate:
-            (half,) = send(self.device, plan.half)
-            half_pages = self._pages(last.index_select(0, half))
+            half_pages = self._half_pages(plan, last)
             pairs = self._length_pairs((seq_lens,), (seq_lens_cpu,))
-            pairs += self._last_loc_pairs(plan, plan.prefix_lens, after_last, half, half_pages)
+            pairs += self._last_loc_pairs(plan, plan.prefix_lens, after_last, half_pages)
             if not agree(pairs):
                 lens = int64(seq_lens) - self._one, seq_lens
                 self._refuse_batch("alloc_decode", lens, (plan.prefix_lens, seq_lens_cpu), last)
@@ -150,6 +149,13 @@ class PagedTokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
     def _pages(self, slots: torch.Tensor) -> torch.Tensor:
         return torch.div(slots, self._page_size, rounding_mode="floor")
 
+    def _half_pages(self, plan: ExtendPlan | DecodePlan, last: torch.Tensor) -> torch.Tensor:
+        """The half-filled pages that the requests `plan.half` continue."""
+        if not plan.half.shape[0]:
+            return self._none
+        (half,) = send(self.device, plan.half)
+        return self._pages(last.index_select(0, half))
+
     def _length_pairs(
         self, lens: Sequence[torch.Tensor], host_lens: Sequence[torch.Tensor]
     ) -> list[Pair]:
@@ -162,10 +168,9 @@ class PagedTokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
         plan: ExtendPlan | DecodePlan,
         host_prefix_lens: torch.Tensor,
         after_last: torch.Tensor,
-        half: torch.Tensor,
         half_pages: torch.Tensor,
     ) -> list[Pair]:
-        """Equal if `last_loc` is right; `half_pages` are those that requests `half` continue."""
+        """Equal if `last_loc` is right; `half_pages` are those continued."""
         if not plan.longest_prefix:
             return [(after_last, after_last.new_zeros(after_last.shape))]
         (offsets,) = send(self.device, plan.offsets)

@@ -71,7 +71,7 @@ def plan(
     if most[PREFIX] + most[NEW_TOKENS] >= MAX_TENSOR_LENGTH:
         return _plan_of_huge(prefix_lens.tolist(), seq_lens.tolist(), constants)
     before = each.cumsum(1) - each
-    _, new_tokens, _, unfilled, offsets = each.unbind()
+    _, new_tokens, _, _, offsets = each.unbind()
     _, num_tokens, num_run_pages, _, _ = each.sum(1).tolist()
     _, _, run_starts, unfilled_before, _ = before.unbind()
     half = offsets.nonzero().view(-1)

@@ -65,7 +65,7 @@ CAPACITY = (
     ), False),
     Bug("an allocation sorts although it needn't", "paged", "I71", edit(
         f"{BASE}._fits", " and bound > self._list.num_free", "",
-    ), False),
+    ), False, also=("I9",)),
     Bug("page 0 is handed out", "paged", "I3", edit(
         f"{LIST}.reset", "torch.arange(1, self.num_ids + 1,", "torch.arange(0, self.num_ids,",
     )),
@@ -101,8 +101,7 @@ PLACEMENT = (
         "return (after_last + 1).masked_scatter_(",
     ), also=("I12",)),
     Bug("an extend lies one slot too near", "paged", "I7", edit(
-        "kernels.extend:plan", ".sub_(token_starts)",
-        ".sub_(token_starts).sub_(offsets.gt(1).to(torch.int64))",
+        "kernels.extend:plan", "shifts=shifts,", "shifts=shifts - offsets.gt(1).to(torch.int64),",
     )),
     Bug("page offsets run backwards", "paged", "I7", edit(
         "kernels.release:expand_pages", "addcmul(page_offsets,", "addcmul(page_offsets.flip(0),",
@@ -120,7 +119,7 @@ ARGUMENTS = (
         "allocators.batches:plan_extend", "or pages not in (None, batch.num_pages)", "",
     )),
     Bug("seq below prefix is accepted", "paged", "I4", edit(
-        "kernels.extend:plan", "if shortest < 0:", "if shortest < -10**9:",
+        "kernels.extend:plan", " or least[NEW_TOKENS] < 0:", ":",
     )),
     Bug("extend_num_tokens is trusted", "paged", "I4", edit(
         "allocators.batches:plan_extend", "batch.num_tokens != tokens or ", "",
@@ -139,7 +138,9 @@ ARGUMENTS = (
         "(torch.remainder(after_last, self._page_size), offsets)", "(offsets, offsets)",
     )),
     Bug("an empty prefix may have a last_loc", "paged", "I4", edit(
-        f"{PAGED}._last_loc_pairs", "if plan.may_have_empty_prefix:", "if 0:",
+        f"{PAGED}._last_loc_pairs",
+        "after_last.new_zeros(after_last.shape)", "after_last",
+        "if not plan.shortest_prefix:", "if False:",
     )),
     Bug("an empty batch crashes", "paged", "I68", edit(
         f"{PAGED}.alloc_extend", "if not batch_size:", "if not batch_size > 0 / batch_size:",

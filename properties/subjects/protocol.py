@@ -123,8 +123,10 @@ class TensorSubject:
 
     def overwrite(self) -> bool:
         for tensor in self.lent:
-            if tensor.numel():
-                tensor.fill_(POISON)
+            if tensor.untyped_storage().nbytes() > tensor.numel() * tensor.element_size():
+                # a view: who owns it may overwrite all that is under it
+                tensor = tensor.new_empty(0).set_(tensor.untyped_storage())
+            tensor.fill_(POISON)
         return bool(self.lent)
 
     def shares(self) -> str:

@@ -76,7 +76,9 @@ def draw_narrow(choices: Choices) -> bool:
 
 
 def draw_names(choices: Choices, model: SlotModel, most: int) -> list[int]:
-    """A batch of live and fresh names."""
+    """A batch of live and fresh names, now and then an empty one."""
+    if choices.integer(0, 19) == 19:
+        return []
     live = choices.subset(model.names, 0, most)
     room = min(most - len(live), MOST_REQUESTS - len(model.side.rows))
     fresh = choices.integer(0 if live else min(1, room), max(0, room), (1, 2))

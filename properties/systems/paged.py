@@ -47,6 +47,11 @@ class PagedConfig:
             need_sort=choices.pick(allowed(limits, "need_sort", (False, True))),
         )
 
+    def resized(self, size: int) -> PagedConfig:
+        """The config of a pool of `size` slots."""
+        num_pages, spare = divmod(size, self.page_size)
+        return replace(self, num_pages=num_pages, spare=spare)
+
     def problem(self) -> str | None:
         if not 1 <= self.page_size <= LARGEST_PAGE:
             return f"page_size must be in 1..{LARGEST_PAGE}, found {self.page_size}"

@@ -111,7 +111,7 @@ class RowModel:
         passed = call.args.get("reqs") or [call.args[key] for key in ("req",) if key in call.args]
         rows = list({request["name"]: request["row"] for request in passed}.values())
         for key, value in before.items():
-            was = rows if key == "requests" and passed else value
+            was = rows if key == "requests" else value
             if after[key] != was:
                 return [("I9", f"{call.method} failed, yet {key} is {after[key]}, was {was}")]
         return []

@@ -334,6 +334,9 @@ class Resize(Command):
     def call(self, model: SlotModel, side: Side) -> Call:
         return Call("resize", {"config": SimpleNamespace(max_total_num_tokens=self.size)})
 
+    def absorbed(self, config: Any) -> Any:
+        return config.resized(self.size)
+
     def settle(self, model: SlotModel, side: Side, value: Any) -> Faults:
         side.reset(self.size // side.page_size)
         return []

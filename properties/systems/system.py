@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol, get_type_hints
 
 from properties.choices import Choices
-from properties.commands import Command, UnusableTrace, parse
+from properties.commands import Command, UnusableTrace, parse, shown
 
 #: field of a config → the values that a subject or the user allows
 Limits = Mapping[str, tuple[Any, ...]]
@@ -51,7 +51,7 @@ class System:
         """Parses a config; raises UnusableTrace."""
         hints = get_type_hints(self.config)
         if not isinstance(data, dict) or set(data) != set(hints):
-            found = sorted(data) if isinstance(data, dict) else type(data).__name__
+            found = shown(sorted(data) if isinstance(data, dict) else type(data).__name__)
             raise UnusableTrace(f"{where}: {self.name} has {sorted(hints)}, found {found}")
         values = {key: parse(kind, data[key], f"{where}.{key}") for key, kind in hints.items()}
         config = self.config(**values)

@@ -34,6 +34,10 @@ class TokenConfig:
             need_sort=choices.pick(allowed(limits, "need_sort", (False, True))),
         )
 
+    def resized(self, size: int) -> TokenConfig:
+        """The config of a pool of `size` slots."""
+        return replace(self, size=size)
+
     def problem(self) -> str | None:
         if not 0 <= self.size <= LARGEST_POOL:
             return f"size must be in 0..{LARGEST_POOL}, found {self.size}"
