@@ -13,6 +13,7 @@ from impl import (
     TokenToKVPoolAllocator,
 )
 from properties.commands import Call
+from properties.invariants import violation
 from properties.subjects.protocol import Subject, TensorSubject
 from properties.subjects.reference import EchoCache, Requests
 
@@ -32,6 +33,16 @@ class ImplSubject(TensorSubject):
         if call.method in ("clear", "resize"):
             self._own = storages_of(self.target)
         return value
+
+    def plain(self, value: Any) -> Any:
+        """Ours are int64, in storage that is neither the pool's nor the caller's."""
+        if isinstance(value, torch.Tensor):
+            if value.dtype != torch.int64:
+                raise violation("I53", f"a result is {value.dtype}, int64 is due")
+            at = value.data_ptr()
+            if at and any(tensor.data_ptr() == at for tensor in self.lent):
+                raise violation("I54", "a result is an argument given back")
+        return super().plain(value)
 
     def observe(self) -> dict[str, Any]:
         state: dict[str, Any] = self.target.snapshot()

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import torch
 
 from properties.commands import Call, Distortion
+from properties.invariants import violation
 
 # What arguments and results are overwritten with: no id, no length and no last_loc is this.
 POISON = -(2**30) + 1
@@ -75,7 +76,12 @@ class TensorSubject:
         args = self._arguments(call.args, dtype)
         if call.distortion is not None:
             args = distorted(args, call.distortion)
-        value = getattr(self.target, call.method)(**args)
+        given = [tensor.clone() for tensor in self.lent]
+        try:
+            value = getattr(self.target, call.method)(**args)
+        finally:
+            if not all(map(torch.equal, self.lent, given)):
+                raise violation("I54", f"{call.method} wrote to its arguments")
         return self.plain(value)
 
     def _arguments(self, args: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
@@ -123,10 +129,8 @@ class TensorSubject:
 
     def overwrite(self) -> bool:
         for tensor in self.lent:
-            if tensor.untyped_storage().nbytes() > tensor.numel() * tensor.element_size():
-                # a view: who owns it may overwrite all that is under it
-                tensor = tensor.new_empty(0).set_(tensor.untyped_storage())
-            tensor.fill_(POISON)
+            if tensor.numel():
+                tensor.fill_(POISON)
         return bool(self.lent)
 
     def shares(self) -> str:

@@ -135,7 +135,9 @@ class _BadRelease(Misuse):
 
     @classmethod
     def draw(cls, choices: Choices, model: SlotModel) -> Any:
-        how = choices.pick(open_ways(cls.ways, model))
+        ways = open_ways(cls.ways, model)
+        fitting = [how for how in ways if cls.candidates(model, model.side, how)]
+        how = choices.pick(fitting or ways)
         found = cls.candidates(model, model.side, how) or [0]
         return cls(how, choices.integer(0, len(found) - 1))
 
@@ -187,6 +189,9 @@ class FreeUnissued(_BadRelease):
 
 class FreeAgain(_BadRelease):
     """A page that was freed already: it is free, staged, or parked in a way that can't repeat."""
+
+    # three places where a page may lie dead, seven ways to free it
+    weight: ClassVar[int] = 4
 
     @classmethod
     def candidates(cls, model: SlotModel, side: Side, how: str) -> list[int]:

@@ -190,6 +190,10 @@ class Write(Command):
             self.form, (row, generation) if self.handled else None,
         )  # fmt: skip
 
+    def settle(self, model: RowModel, side: RowSide, value: Any) -> Faults:
+        side.write(self.call(model, side))
+        return []
+
 
 def write_call(
     row: int, start: int, count: int, seed: int, form: str, handle: tuple[int, int] | None
@@ -219,6 +223,10 @@ class WritePadding(Command):
 
     def call(self, model: RowModel, side: RowSide) -> Call:
         return write_call(0, 0, self.count, 7, "slice", None)
+
+    def settle(self, model: RowModel, side: RowSide, value: Any) -> Faults:
+        side.write(self.call(model, side))
+        return []
 
 
 @dataclass(frozen=True)

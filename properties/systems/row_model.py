@@ -18,8 +18,9 @@ SITUATIONS = ("exactly full", "one short", "after clear")
 class RowSide:
     """The rows of one side's requests: current handles, and those that are stale."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, width: int) -> None:
         self.ledger = Ledger(size, 1)
+        self.table = [[0] * width for _ in range(size + 1)]
         self.held: dict[int, tuple[int, int]] = {}
         self.stale: dict[int, tuple[int, int]] = {}
         self.issued: dict[int, int] = {}  # how often each row was handed out
@@ -39,6 +40,15 @@ class RowSide:
         self.stale.update(self.held)
         self.held.clear()
         self.ledger.clear()
+
+    def write(self, call: Call) -> None:
+        """Books a served `write`."""
+        rows, columns = call.args["indices"]
+        if isinstance(columns, slice):
+            self.table[rows][columns] = call.args["values"]
+            return
+        for row, column, value in zip(rows, columns, call.args["values"], strict=True):
+            self.table[row][column] = value
 
     def handle(self, name: int) -> tuple[int, int]:
         """The handle that a request got, whether current or stale."""
@@ -65,10 +75,11 @@ class RowModel:
         self.next_name = 0
         self.cleared = False
         self.calls: frozenset[str] = frozenset()
+        self.exact = True
         self.state: dict[str, Any] = reference.snapshot()
 
     def new_side(self) -> RowSide:
-        return RowSide(self.config.size)
+        return RowSide(self.config.size, self.config.width)
 
     @property
     def names(self) -> list[int]:
@@ -116,11 +127,21 @@ class RowModel:
                 return [("I9", f"{call.method} failed, yet {key} is {after[key]}, was {was}")]
         return []
 
+    def unserved(self, command: Command, call: Call, outcome: str) -> str:
+        """Which invariant a call breaks that came to something else than the result due."""
+        if call.method not in ALLOCATING:
+            return "I4"
+        if command.demand(self):
+            return "I11"
+        return "I26" if outcome == "short" and call.args.get("reqs") else "I68"
+
     def count_faults(
         self, command: Command, call: Call, value: Any, before: dict[str, Any],
         after: dict[str, Any], side: RowSide,
     ) -> Faults:  # fmt: skip
-        """I68, I25, I26, I6: as many rows as asked for, holders keep theirs."""
+        """I68, I25, I26, I6, I27: as many rows as asked for, holders keep theirs."""
+        if "req" in call.args and after.get("requests", [None]) != [None]:
+            return [("I27", f"after {call.method} the request still has {after['requests']}")]
         if call.method not in ALLOCATING:
             return []
         asked = call.args["need_size"] if "need_size" in call.args else len(call.args["reqs"])
@@ -135,6 +156,12 @@ class RowModel:
             if lost:
                 number = "I6" if asked else "I68"
                 return [(number, f"rows {sorted(lost)} left the free list, not in {value}")]
+        if "reqs" in call.args and after.get("requests", value) != value:
+            return [("I26", f"rows {value} were given, the requests have {after['requests']}")]
+        held = [request["row"] for request in call.args.get("reqs", ())]
+        fresh = [row for row in value if row not in held]
+        if fresh and after.get("hooked", fresh) != fresh:
+            return [("I26", f"rows {fresh} are new, the hook was told {after['hooked']}")]
         return []
 
     def placement_faults(self, command: Command, value: Any, side: RowSide) -> Faults:
@@ -157,10 +184,14 @@ class RowModel:
             faults = side.ledger.faults(after["free"], [])
             if faults:
                 return [("I66", faults[0][1])] if command.name() == "clear" else faults
+        for row, line in enumerate(after.get("table", ())):
+            if line != side.table[row]:
+                return [("I33", f"row {row} of the table is {line}, {side.table[row]} was written")]
         due = side.ledger.num_available_pages()
         if after.get("available", due) != due:
             return [("I2", f"available_size() is {after['available']}, by the ledger {due}")]
         owned = sorted(side.ledger.owned_pages())
         if after.get("held", owned) != owned:
-            return [("I34", f"held are {after['held']}, by the ledger {owned}")]
+            number = "I66" if command.name() == "clear" else "I34"
+            return [(number, f"held are {after['held']}, by the ledger {owned}")]
         return []

@@ -117,6 +117,8 @@ class SlotModel:
         self.cleared = False
         #: the subject's methods: misuse commands choose among them
         self.calls: frozenset[str] = frozenset()
+        #: whether the subject's order is the reference's, and with it when it merges
+        self.exact = True
         self.state: dict[str, Any] = reference.snapshot()
 
     def new_side(self) -> Side:
@@ -179,7 +181,7 @@ class SlotModel:
         self, call: Call, before: dict[str, Any], after: dict[str, Any], wanted: dict[str, Any]
     ) -> Faults:
         """I9: after None or a refusal all is as before; staged pages may have been sorted in."""
-        merged = self.state["staged"] != wanted["staged"]
+        merged = self.state["staged"] != wanted["staged"] or not self.exact
         for key, value in before.items():
             if after[key] == value:
                 continue
@@ -209,6 +211,19 @@ class SlotModel:
                 (kind, f"pages {sorted(lost)} left the free list, the result {value} lacks them")
             ]
         return []
+
+    def unserved(self, command: Command, call: Call, outcome: str) -> str:
+        """Which invariant a call breaks that came to something else than the result due."""
+        if command.name().startswith("group"):
+            return "I21"
+        if call.method not in ALLOCATING:
+            lists = [part for part, _ in call.args.get("segments", ())]
+            lists += [ids for ids in call.args.values() if isinstance(ids, list)]
+            return "I4" if any(lists) or not lists else "I55"
+        asked = not hasattr(command, "chunks") or any(
+            tokens for _, tokens, _ in self.chunks(command, self.side)
+        )
+        return "I11" if asked else "I68"
 
     def chunks(self, command: Command, side: Side) -> Iterable[tuple[int, int, int]]:
         """(first position, tokens, last_loc) of each request of an allocating command."""
@@ -246,8 +261,10 @@ class SlotModel:
                 parked = [s // self.page_size for part in after["parked_slots"] for s in part]
                 parked += [page for part in after["parked_pages"] for page in part]
             faults = ledger.faults(after["free"], after["staged"], parked)
-            if faults and command.name() == "clear":
-                return [("I66", faults[0][1])]
+            if command.name() == "clear" and (
+                faults or any(after.get(key) for key in ("group", "holders", "issued"))
+            ):
+                return [("I66", faults[0][1] if faults else "a group or an owner is left")]
             if faults and faults[0][0] == "I2" and command.name().startswith("group"):
                 return [("I21", faults[0][1])]
             if faults:

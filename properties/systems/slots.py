@@ -242,6 +242,34 @@ class FreeFullSegments(_Segments):
     weight: ClassVar[int] = 6
 
 
+@dataclass(frozen=True)
+class FreeNothing(Command):
+    """Any way to free, of no ids: nothing happens."""
+
+    methods: ClassVar[tuple[str, ...]] = (
+        "free", "free_full", "free_page_ids", "free_segment", "free_segments",
+        "free_full_segment", "free_full_segments",
+    )  # fmt: skip
+    any_method: ClassVar[bool] = True
+    weight: ClassVar[int] = 2
+
+    how: str
+
+    @classmethod
+    def draw(cls, choices: Choices, model: SlotModel) -> FreeNothing:
+        return cls(choices.pick([how for how in cls.methods if how in model.calls]))
+
+    def applies(self, model: SlotModel) -> bool:
+        return self.how in self.methods and self.how in model.calls
+
+    def call(self, model: SlotModel, side: Side) -> Call:
+        if self.how.endswith("segments"):
+            return Call(self.how, {"segments": [([], 0)]})
+        if self.how.endswith("segment"):
+            return Call(self.how, {"free_index": [], "start_pos": 0})
+        return Call(self.how, {"page_ids" if self.how == "free_page_ids" else "free_index": []})
+
+
 # ---- groups, sorting, life cycle --------------------
 
 
@@ -356,7 +384,9 @@ class AllFreePages(Command):
         return Call("get_all_free_pages")
 
     def answer_faults(self, model: SlotModel, call: Call, value: Any) -> Faults:
-        return [] if isinstance(value, list) else [("I53", f"{call.method} gave {value}")]
+        if len(value) != model.available_pages:
+            return [("I2", f"{len(value)} free pages are listed, {model.available_pages} are due")]
+        return []
 
 
 @dataclass(frozen=True)
@@ -428,7 +458,7 @@ class TransferDone(Command):
 
 
 SHARED: tuple[type[Command], ...] = (
-    Alloc, Free, FreeFull, FreePageIds, FreeSegment, FreeSegments, FreeFullSegment,
+    Alloc, Free, FreeFull, FreePageIds, FreeNothing, FreeSegment, FreeSegments, FreeFullSegment,
     FreeFullSegments, GroupBegin, GroupEnd, Merge, Clear, Resize, AllFreePages, Translate, BackUp,
     Restore, TransferDone,
 )  # fmt: skip
