@@ -74,7 +74,7 @@ class ImplRows(ImplSubject):
         self.hooked = list(rows)
 
     def call(self, call: Call) -> Any:
-        self.lent = []
+        self.lent, self.passed = [], []
         args = self.requests.arguments(call.args)
         if call.method == "write":
             rows, columns = args["indices"]

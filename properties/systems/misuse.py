@@ -376,6 +376,7 @@ class ScrambledSegment(_BadSegment):
 class NestedGroup(Misuse):
     """`free_group_begin` inside a group."""
 
+    weight: ClassVar[int] = 3  # groups are open for a small part of a run
     methods: ClassVar[tuple[str, ...]] = ("free_group_begin", "free_group_end")
 
     @classmethod
@@ -432,6 +433,8 @@ class ResizeOwned(_BadResize):
 
 class ResizeInGroup(_BadResize):
     """`resize` inside a group."""
+
+    weight: ClassVar[int] = 3  # groups are open for a small part of a run
 
     @classmethod
     def enabled(cls, model: SlotModel) -> bool:
