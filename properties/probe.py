@@ -16,9 +16,9 @@ from properties.minimize import minimize
 from properties.seeded import Finding, Picker, Plan, trace_of, usable
 
 # A prelude of a few commands opens groups, stages pages and half-fills some; longer ones only cost.
-LONGEST_PRELUDE = 6
+LONGEST_PRELUDE = 8
 # A command that was refused this often, in as many states, is taken to be refused.
-ENOUGH_HITS = 30
+ENOUGH_HITS = 40
 MOST_TRIES = 600
 
 
