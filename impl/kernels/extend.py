@@ -18,7 +18,7 @@ from impl.kernels.transfer import send
 # Lengths below this can't leave int64 in a sum over a batch; others go by way of Python integers.
 MAX_TENSOR_LENGTH = 2**40
 # Rows of what `HostConstants.combine` makes.
-PREFIX, NEW_TOKENS = 0, 1
+_, NEW_TOKENS, RUN_PAGES, UNFILLED, OFFSET = range(5)
 
 
 class HostConstants:
@@ -27,6 +27,7 @@ class HostConstants:
     def __init__(self, page_size: int) -> None:
         self.one = torch.tensor(1)
         self.page_size = torch.tensor(page_size)
+        self.none = torch.empty(0, dtype=torch.int64)
         # Added to (prefix, seq) before they are divided: a seq rounds up to whole pages.
         self.rounding = torch.tensor([[0], [page_size - 1]])
         # From (prefix, seq, first page, end page) of a request to what a plan needs of it. One
@@ -65,26 +66,30 @@ def plan(
     lens = torch.stack((prefix_lens, seq_lens))
     pages = torch.div(lens + constants.rounding, constants.page_size, rounding_mode="trunc")
     each = torch.mm(constants.combine, torch.cat((lens, pages)))
-    least, most = (bounds.tolist() for bounds in each.aminmax(dim=1))
-    if least[PREFIX] < 0 or least[NEW_TOKENS] < 0:
+    # Four reductions of small host tensors would cost more than these numbers as a list.
+    prefixes, new_tokens, run_pages, _, starts = each.tolist()
+    shortest, longest = min(prefixes), max(prefixes)
+    if shortest < 0 or min(new_tokens) < 0:
         return None
-    if most[PREFIX] + most[NEW_TOKENS] >= MAX_TENSOR_LENGTH:
-        return _plan_of_huge(prefix_lens.tolist(), seq_lens.tolist(), constants)
+    if longest + max(new_tokens) >= MAX_TENSOR_LENGTH:
+        return _plan_of_huge(prefixes, seq_lens.tolist(), constants)
     before = each.cumsum(1) - each
-    _, new_tokens, _, _, offsets = each.unbind()
-    _, num_tokens, num_run_pages, _, _ = each.sum(1).tolist()
-    _, _, run_starts, unfilled_before, _ = before.unbind()
-    half = offsets.nonzero().view(-1)
-    shifts = unfilled_before + offsets
+    offsets = each[OFFSET]
+    shifts = before[UNFILLED]
+    half = constants.none
+    any_half = any(starts)
+    if any_half:
+        half = offsets.nonzero().view(-1)
+        shifts = shifts + offsets
     return ExtendPlan(
-        num_tokens=num_tokens,
-        num_pages=num_run_pages - half.shape[0],
-        shortest_prefix=least[PREFIX],
-        longest_prefix=most[PREFIX],
+        num_tokens=sum(new_tokens),
+        num_pages=sum(run_pages) - half.shape[0],
+        shortest_prefix=shortest,
+        longest_prefix=longest,
         offsets=offsets,
         half=half,
-        new_tokens=new_tokens,
-        run_starts=run_starts,
+        new_tokens=each[NEW_TOKENS],
+        run_starts=before[RUN_PAGES] if any_half else constants.none,
         shifts=shifts,
     )
 

@@ -130,7 +130,7 @@ class Decode(_Grow):
     """`alloc_decode`: one more token for each request."""
 
     methods: ClassVar[tuple[str, ...]] = ("alloc_decode",)
-    weight: ClassVar[int] = 30
+    weight: ClassVar[int] = 18
 
     requests: tuple[int, ...]
     narrow: bool
@@ -154,7 +154,7 @@ class Trim(Command):
     """Drops a request's last tokens (rejected drafts): whole pages go back, a kept page stays."""
 
     methods: ClassVar[tuple[str, ...]] = ("free_segment",)
-    weight: ClassVar[int] = 12
+    weight: ClassVar[int] = 8
 
     request: int
     tokens: int

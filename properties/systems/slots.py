@@ -23,7 +23,7 @@ class Alloc(Command):
     """A new request takes whole pages with `alloc`."""
 
     methods: ClassVar[tuple[str, ...]] = ("alloc",)
-    weight: ClassVar[int] = 44
+    weight: ClassVar[int] = 56
     outcomes: ClassVar[tuple[str, ...]] = ("served", "short")
     never: ClassVar[frozenset[tuple[str, str]]] = ALLOCATION_NEVER
 
@@ -37,11 +37,11 @@ class Alloc(Command):
     @classmethod
     def draw(cls, choices: Choices, model: SlotModel) -> Alloc:
         free, available = len(model.state["free"]), model.available_pages
-        edges = (0, 1, free, free + 1, available, available + 1)
-        most = max(4, available // 2) if not model.paged else 3
-        if choices.integer(0, 3) == 0:
+        if choices.integer(0, 5) == 0:
+            edges = (0, 1, free, free + 1, available, available + 1)
             return cls(model.next_name, choices.pick(edges))
-        return cls(model.next_name, choices.integer(0, most))
+        most = 3 if model.paged else max(4, available // 2)
+        return cls(model.next_name, choices.integer(1, max(1, min(most, available))))
 
     def applies(self, model: SlotModel) -> bool:
         return model.fresh(self.request)
@@ -132,7 +132,7 @@ class Free(_Release):
 
     methods: ClassVar[tuple[str, ...]] = ("free",)
     method = "free"
-    weight: ClassVar[int] = 40
+    weight: ClassVar[int] = 48
 
 
 class FreeFull(_Release):
@@ -149,7 +149,7 @@ class FreePageIds(_Release):
     methods: ClassVar[tuple[str, ...]] = ("free_page_ids",)
     method = "free_page_ids"
     by_slots: ClassVar[bool] = False
-    weight: ClassVar[int] = 30
+    weight: ClassVar[int] = 36
 
     @classmethod
     def namings(cls, model: SlotModel) -> tuple[str, ...]:
@@ -278,7 +278,7 @@ class GroupBegin(Command):
     """Opens a free group."""
 
     methods: ClassVar[tuple[str, ...]] = ("free_group_begin", "free_group_end")
-    weight: ClassVar[int] = 8
+    weight: ClassVar[int] = 6
     # a group that is open can't be opened
     never: ClassVar[frozenset[tuple[str, str]]] = frozenset({("served", "inside a group")})
 
@@ -295,7 +295,7 @@ class GroupEnd(Command):
     """Closes the group; what was parked is released."""
 
     methods: ClassVar[tuple[str, ...]] = ("free_group_begin", "free_group_end")
-    weight: ClassVar[int] = 20
+    weight: ClassVar[int] = 14
 
     @classmethod
     def enabled(cls, model: SlotModel) -> bool:
@@ -314,7 +314,7 @@ class Merge(Command):
     """`merge_and_sort_free`."""
 
     methods: ClassVar[tuple[str, ...]] = ("merge_and_sort_free",)
-    weight: ClassVar[int] = 6
+    weight: ClassVar[int] = 3
 
     def call(self, model: SlotModel, side: Side) -> Call:
         return Call("merge_and_sort_free")
