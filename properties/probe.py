@@ -14,12 +14,15 @@ from properties.invariants import Violation
 from properties.lockstep import Lockstep
 from properties.minimize import minimize
 from properties.seeded import Finding, Picker, Plan, trace_of, usable
+from properties.systems.system import Limits
 
 # A prelude of a few commands opens groups, stages pages and half-fills some; longer ones only cost.
 LONGEST_PRELUDE = 8
 # A command that was refused this often, in as many states, is taken to be refused.
 ENOUGH_HITS = 40
 MOST_TRIES = 600
+# Every other state is in a pool where all is soon taken or staged.
+CRAMPED: Limits = {"num_pages": (1, 2), "size": (1, 2), "need_sort": (True,)}
 
 
 def way(command: Command) -> str:
@@ -66,6 +69,8 @@ def ways(plan: Plan, kind: type[Command]) -> list[str]:
 def _prelude(plan: Plan, attempt: int) -> Lockstep:
     level, _, limits = plan.judged()
     choices = Seeded(f"prelude/{plan.system.name}/{plan.seed}/{attempt}")
+    if attempt % 2:
+        limits = {**limits, **CRAMPED}
     config = plan.system.config.draw(choices, limits)
     lock = Lockstep(plan.system, config, plan.factory.make, level)
     picker = Picker(usable(plan.system, lock.subject.calls, False, frozenset()))

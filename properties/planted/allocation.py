@@ -119,7 +119,7 @@ ARGUMENTS = (
         "allocators.batches:plan_extend", "or pages not in (None, batch.num_pages)", "",
     )),
     Bug("seq below prefix is accepted", "paged", "I4", edit(
-        "kernels.extend:plan", " or least[NEW_TOKENS] < 0:", ":",
+        "kernels.extend:plan", " or min(new_tokens) < 0:", ":",
     )),
     Bug("extend_num_tokens is trusted", "paged", "I4", edit(
         "allocators.batches:plan_extend", "batch.num_tokens != tokens or ", "",

@@ -88,7 +88,7 @@ class Extend(_Grow):
     """`alloc_extend`: first chunk of new requests, later chunks of live ones."""
 
     methods: ClassVar[tuple[str, ...]] = ("alloc_extend",)
-    weight: ClassVar[int] = 74
+    weight: ClassVar[int] = 92
 
     requests: tuple[tuple[int, int], ...]
     narrow: bool  # int32 instead of int64 arguments
@@ -203,7 +203,7 @@ class FreeParked(Command):
     """A page that a slot free parked is named by another slot free of the group: released once."""
 
     methods: ClassVar[tuple[str, ...]] = ("free", "free_group_begin", "free_group_end")
-    weight: ClassVar[int] = 8
+    weight: ClassVar[int] = 30  # few states allow it, and those don't last
 
     index: int
     offset: int

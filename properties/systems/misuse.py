@@ -47,7 +47,7 @@ class Misuse(Command):
 
     misuse: ClassVar[bool] = True
     any_method: ClassVar[bool] = True
-    weight: ClassVar[int] = 1
+    weight: ClassVar[int] = 2
     outcomes: ClassVar[tuple[str, ...]] = ("refused",)
 
 
@@ -376,7 +376,7 @@ class ScrambledSegment(_BadSegment):
 class NestedGroup(Misuse):
     """`free_group_begin` inside a group."""
 
-    weight: ClassVar[int] = 3  # groups are open for a small part of a run
+    weight: ClassVar[int] = 6  # groups are open for a small part of a run
     methods: ClassVar[tuple[str, ...]] = ("free_group_begin", "free_group_end")
 
     @classmethod
@@ -434,7 +434,7 @@ class ResizeOwned(_BadResize):
 class ResizeInGroup(_BadResize):
     """`resize` inside a group."""
 
-    weight: ClassVar[int] = 3  # groups are open for a small part of a run
+    weight: ClassVar[int] = 6  # groups are open for a small part of a run
 
     @classmethod
     def enabled(cls, model: SlotModel) -> bool:

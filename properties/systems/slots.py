@@ -23,7 +23,7 @@ class Alloc(Command):
     """A new request takes whole pages with `alloc`."""
 
     methods: ClassVar[tuple[str, ...]] = ("alloc",)
-    weight: ClassVar[int] = 56
+    weight: ClassVar[int] = 66
     outcomes: ClassVar[tuple[str, ...]] = ("served", "short")
     never: ClassVar[frozenset[tuple[str, str]]] = ALLOCATION_NEVER
 
@@ -132,7 +132,7 @@ class Free(_Release):
 
     methods: ClassVar[tuple[str, ...]] = ("free",)
     method = "free"
-    weight: ClassVar[int] = 48
+    weight: ClassVar[int] = 56
 
 
 class FreeFull(_Release):
@@ -149,7 +149,7 @@ class FreePageIds(_Release):
     methods: ClassVar[tuple[str, ...]] = ("free_page_ids",)
     method = "free_page_ids"
     by_slots: ClassVar[bool] = False
-    weight: ClassVar[int] = 36
+    weight: ClassVar[int] = 42
 
     @classmethod
     def namings(cls, model: SlotModel) -> tuple[str, ...]:
