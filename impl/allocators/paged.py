@@ -231,8 +231,7 @@ class PagedTokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
             states = self._states.look(pages)
             if len(piles) > 1:
                 # A page of two segments counts as RESERVED, which no free accepts.
-                claimed, labels = self._states.once(pages)
-                states = states * (claimed == labels)
+                states = states * self._states.once(pages)[0]
             if self._parked_slots:
                 lowest, num_new = self._states.lowest_and_unparked(states)
             else:

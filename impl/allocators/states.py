@@ -1,4 +1,4 @@
-"""What became of every page: one byte each, and a claim per page to find ids named twice.
+"""What became of every page: one byte each.
 
 This decides `NotOwned`, `DoubleFree` and `Duplicate` at O(ids named). Entry 0 stands for the
 reserved page, the last for everything beyond the pool, so that any id has an entry once it is
@@ -32,8 +32,7 @@ class PageStates:
     def __init__(self, num_pages: int, device: torch.device) -> None:
         self.num_pages = num_pages
         self.by_page = torch.empty(num_pages + 2, dtype=torch.uint8, device=device)
-        # Written once here: a first touch in the middle of a free would cost a page fault each.
-        self._claims = torch.empty(num_pages + 2, dtype=torch.int32, device=device).fill_(0)
+        self._all_differ = torch.tensor(True, device=device)
         self._least = torch.tensor(0, device=device)
         self._most = torch.tensor(num_pages + 1, device=device)
         each = torch.arange(8, dtype=torch.uint8, device=device)
@@ -66,10 +65,12 @@ class PageStates:
         return self.by_page.index_select(0, clipped).amin(), self._owned
 
     def once(self, clipped: torch.Tensor) -> Pair:
-        """Two tensors, equal if and only if no entry is named twice in `clipped`."""
-        labels = torch.arange(clipped.shape[0], dtype=torch.int32, device=clipped.device)
-        self._claims.scatter_(0, clipped, labels)
-        return self._claims.index_select(0, clipped), labels
+        """Two tensors, equal if and only if no entry is named twice in `clipped`.
+
+        By a sort of the ids named: a claim for each page would be read all over the pool.
+        """
+        ordered = clipped.sort().values
+        return (ordered[1:] != ordered[:-1]).all(), self._all_differ
 
     def lowest_and_unparked(self, states: torch.Tensor) -> tuple[int, int]:
         """The lowest of `states`, and how many aren't parked by slots: one host read."""

@@ -45,8 +45,8 @@ FREES = (
         f"{TOKEN}._free", ", self._states.once(clipped)", "",
     )),
     Bug("a page id may be named twice", "paged", "I4", edit(
-        f"{STATES}.once", "return self._claims.index_select(0, clipped), labels",
-        "return labels, labels",
+        f"{STATES}.once", "return (ordered[1:] != ordered[:-1]).all(), self._all_differ",
+        "return self._all_differ, self._all_differ",
     )),
     Bug("more ids than are out come back", "paged", "I4", edit(
         f"{PAGED}._require_out", "if num_pages > self._num_owned:", "if False:",
