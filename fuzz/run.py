@@ -7,6 +7,7 @@ run visits all of them.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -156,7 +157,9 @@ def run(plans: Sequence[Plan], budget: Budget) -> int:
             table.show(
                 [row for lane in lanes for row in table.rows(lane.name, lane.commands, lane.tally)]
             )
-            print(job.verdict(), flush=True)
+            # an exception on its way says more than a verdict could
+            if broken is not None or sys.exc_info()[0] is None:
+                print(job.verdict(), flush=True)
     if broken is not None:
         raise broken
     return FOUND if job.findings.total else CLEAN

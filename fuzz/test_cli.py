@@ -34,7 +34,7 @@ def broken(system: str, config: Any) -> TensorSubject:
 
 def empty(system: str, config: Any) -> TensorSubject:
     """A subject that can't be driven."""
-    return TensorSubject(Nothing(), calls=("nothing",))
+    return TensorSubject(Nothing(), calls=("__hash__",))
 
 
 def alien(system: str, config: Any) -> Any:

@@ -7,7 +7,7 @@ These are the immediate checks of DESIGN's order of tests; they run with `valida
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -42,14 +42,29 @@ def host_size(value: Any, name: str, least: int = 0) -> int:
     return size
 
 
-def pool_size(value: Any, page_size: int) -> int:
+def pool_size(value: Any, page_size: int, name: str = "size") -> int:
     """A pool size in slots, small enough that every slot fits the int32 row table."""
-    size = host_size(value, "size")
+    size = host_size(value, name)
     if size + page_size >= SLOT_LIMIT:
         raise OutOfRange(
-            f"size {size} plus page size {page_size} must stay below 2^31: the row table is int32."
+            f"{name} {size} plus page size {page_size} must stay below 2^31: the row table is int32."
         )
     return size
+
+
+def listed(value: Any, name: str) -> list[Any]:
+    """The elements of an iterable; `WrongDtype` for what isn't one."""
+    if isinstance(value, Iterable):
+        return list(value)
+    raise WrongDtype(f"{name} must be a list, got {type(value).__name__}.")
+
+
+def int_or_none(value: Any) -> int | None:
+    """`value` as an int where it is one."""
+    try:
+        return host_int(value, "")
+    except WrongDtype:
+        return None
 
 
 def is_ids(value: Any, device: torch.device) -> bool:
@@ -59,6 +74,7 @@ def is_ids(value: Any, device: torch.device) -> bool:
         and value.dtype in ID_DTYPES
         and value.device == device
         and value.dim() == 1
+        and value.layout is torch.strided
     )
 
 
@@ -68,6 +84,8 @@ def ids_fault(value: Any, name: str, device: torch.device) -> PoolError | None:
         return WrongDtype(f"{name} must be a tensor, got {type(value).__name__}.")
     if value.dtype not in ID_DTYPES:
         return WrongDtype(f"{name} must be int32 or int64, got {value.dtype}. Convert it first.")
+    if value.layout is not torch.strided:
+        return WrongDtype(f"{name} must be a dense tensor, got {value.layout}. Convert it first.")
     if value.device != device:
         return WrongDevice(f"{name} must be on {device}, got {value.device}. Move it first.")
     if value.dim() != 1:
@@ -79,6 +97,17 @@ def require_ids(value: Any, name: str, device: torch.device) -> None:
     """Raise unless `value` is a 1-D int32 or int64 tensor on `device`."""
     if not is_ids(value, device):
         raise_first([ids_fault(value, name, device)])
+
+
+def collected(*tests: Callable[[], object]) -> list[PoolError | None]:
+    """The error of each test, None where it passes."""
+    errors: list[PoolError | None] = []
+    for test in tests:
+        try:
+            test()
+        except PoolError as error:
+            errors.append(error)
+    return errors
 
 
 def raise_first(errors: Sequence[PoolError | None]) -> None:

@@ -23,6 +23,7 @@ from impl.errors import (
     RowWithoutKV,
     Unsupported,
     WrongDtype,
+    WrongShape,
     refuse,
 )
 
@@ -67,8 +68,12 @@ class ReqToTokenPool:
     """
 
     def __init__(self, size: int, max_context_len: int, *, device: torch.device | str) -> None:
-        self.max_context_len = checks.host_size(max_context_len, "max_context_len")
-        self.size = checks.pool_size(size, 1)
+        errors = checks.collected(
+            lambda: checks.pool_size(size, 1),
+            lambda: checks.pool_size(max_context_len, 1, "max_context_len"),
+        )
+        checks.raise_first(errors)
+        self.size, self.max_context_len = int(size), int(max_context_len)
         self.req_to_token = torch.zeros(
             (self.size + 1, self.max_context_len), dtype=torch.int32, device=device
         )
@@ -132,7 +137,7 @@ class ReqToTokenPool:
         Raises `OutOfRange`, `Reserved`, `Duplicate`, `RowNotHeld`, `RowWithoutKV`,
         `WrongDtype`; no request is changed unless all are served. O(requests). Spec: §2.
         """
-        requests = list(reqs)
+        requests = checks.listed(reqs, "reqs")
         refuse("alloc", self._request_faults(requests), TODO)
         rowless = [req for req in requests if req.kv.req_pool_idx is None]
         rows = self.alloc_rows(len(rowless))
@@ -145,7 +150,7 @@ class ReqToTokenPool:
     def _request_faults(self, reqs: Sequence[Request]) -> list[Fault]:
         faults = []
         seen: set[int] = set()
-        rows_seen: set[Any] = set()
+        rows_seen: set[int] = set()
         for index, req in enumerate(reqs):
             if id(req) in seen:
                 faults.append(Fault(Duplicate, index, "the request is in the batch already"))
@@ -154,16 +159,20 @@ class ReqToTokenPool:
                 if req.kv.holds_kv:
                     faults.append(Fault(RowNotHeld, index, "the request has KV but no row"))
                 continue
-            row = req.kv.req_pool_idx
-            if not isinstance(row, torch.Tensor):
+            row = checks.int_or_none(req.kv.req_pool_idx)
+            if row is not None:
                 if row in rows_seen:
                     faults.append(Fault(Duplicate, index, f"row {row} is in the batch already"))
                 rows_seen.add(row)
-            fault = self._row_fault(index, row)
+            fault = self._row_fault(index, req.kv.req_pool_idx)
+            tokens = checks.int_or_none(req.kv.kv_allocated_len)
             if fault is not None:
                 faults.append(fault)
-            elif req.kv.kv_allocated_len <= 0 or not req.kv.holds_kv:
-                found = f"row {row} comes with {req.kv.kv_allocated_len} tokens of KV"
+            elif tokens is None:
+                found = f"kv_allocated_len is {req.kv.kv_allocated_len!r}"
+                faults.append(Fault(WrongDtype, index, found))
+            elif tokens <= 0 or not req.kv.holds_kv:
+                found = f"row {row} comes with {tokens} tokens of KV"
                 faults.append(Fault(RowWithoutKV, index, found))
         return faults
 
@@ -186,13 +195,15 @@ class ReqToTokenPool:
 
         Raises `OutOfRange`, `Reserved`, `Duplicate`, `RowNotHeld`, `WrongDtype`. O(rows). §2.
         """
-        rows = list(indices)
+        rows = checks.listed(indices, "indices")
         faults = [
             fault for i, row in enumerate(rows) if (fault := self._row_fault(i, row)) is not None
         ]
-        seen: set[Any] = set()
-        for index, row in enumerate(rows):
-            if not isinstance(row, torch.Tensor) and row in seen:
+        seen: set[int] = set()
+        for index, row in enumerate(map(checks.int_or_none, rows)):
+            if row is None:
+                continue
+            if row in seen:
                 faults.append(Fault(Duplicate, index, f"row {row} is named already"))
             seen.add(row)
         refuse("free_rows", faults, TODO)
@@ -215,7 +226,7 @@ class ReqToTokenPool:
 
     def is_current(self, handle: Handle) -> bool:
         """Whether the row of `handle` is still held by the one it was handed to. O(1). §2."""
-        row, generation = handle
+        row, generation = _fields(handle)
         return (
             0 < row <= self.size
             and bool(self._is_held[row])
@@ -234,7 +245,7 @@ class ReqToTokenPool:
         """
         stale, only_row = "", None
         if handle is not None:
-            only_row, _ = handle
+            only_row, _ = _fields(handle)
             if not self.is_current(handle):
                 stale = f"write: {handle} isn't current: the row was freed. Take a new handle."
         table.write(self.req_to_token, indices, values, only_row, stale)
@@ -270,3 +281,11 @@ class ReqToTokenPool:
             f"I34: row {row} is held at generation 0" for row in held if not generations[row]
         ]
         return problems
+
+
+def _fields(handle: Any) -> tuple[int, int]:
+    """Row and generation of a handle; any pair of ints is one."""
+    if not isinstance(handle, (tuple, list)) or len(handle) != 2:
+        raise WrongShape(f"a handle is (row, generation), got {handle!r}. Take it from handle().")
+    row, generation = handle
+    return checks.host_int(row, "a handle's row"), checks.host_int(generation, "its generation")

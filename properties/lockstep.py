@@ -60,7 +60,7 @@ class Lockstep:
         # Renamed, a command may name ids that are dead in different ways on the two sides.
         self.by_kind = self.exact and self.subject.names_kinds
         self.theirs = self.model.side if self.exact else self.model.new_side()
-        self.states = (self.reference.observe(), self.subject.observe())
+        self.states = (self.reference.observe(), self._guarded(self.subject.observe))
         _raise_first(self.model.state_faults(_Start(), *self.states[1:] * 2, self.theirs))
         if self.exact:
             self._differences(Call("__init__"), *self.states)
@@ -139,12 +139,20 @@ class Lockstep:
             self.subject.settle()
         except Violation:
             raise
+        except SystemExit as error:
+            return Outcome("crashed", f"SystemExit: {error}")
         except Exception as error:
             kind = self.subject.kind_of(error)
             if kind is None:
                 return Outcome("crashed", f"{type(error).__name__}: {error}")
             return Outcome("refused", kind)
-        return SHORT if value is None and call.method in ALLOCATING else Outcome("served", value)
+        if call.method not in ALLOCATING:
+            return Outcome("served", value)
+        if value is None:
+            return SHORT
+        if type(value) is not list or not all(type(slot) is int for slot in value):
+            raise violation("I53", f"{call.method} gave {value!r:.200}: a list of ids is due")
+        return Outcome("served", value)
 
     def _diagnose(
         self, command: Command, call: Call, expected: Outcome, actual: Outcome,
@@ -187,7 +195,7 @@ class Lockstep:
             return ask()
         except Violation:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             message = f"the pool can't be read any more: {type(error).__name__}: {error}"
             raise violation("I2", message) from error
 

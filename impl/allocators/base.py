@@ -9,6 +9,7 @@ decides, then capacity, then the values of tensors. Spec: `spec/core.md` §4, §
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -55,8 +56,13 @@ class BaseTokenToKVPoolAllocator(ABC):
         backend: str,
         validate: bool,
     ) -> None:
-        self.page_size = checks.host_size(page_size, "page_size", least=1)
-        self.size = checks.pool_size(size, self.page_size)
+        checks.raise_first(
+            checks.collected(
+                lambda: checks.host_size(page_size, "page_size", least=1),
+                lambda: checks.pool_size(size, checks.int_or_none(page_size) or 1),
+            )
+        )
+        self.page_size, self.size = operator.index(page_size), operator.index(size)
         self.dtype = dtype
         self.need_sort = need_sort
         self.validate = validate
@@ -259,7 +265,7 @@ class BaseTokenToKVPoolAllocator(ABC):
         Raises `NegativeSize`, `OutOfRange`, `GroupOpen`, `StillOwned`, `WrongDtype`. O(pool).
         Spec: §4a.
         """
-        size = checks.pool_size(config.max_total_num_tokens, self.page_size)
+        size = checks.pool_size(getattr(config, "max_total_num_tokens", None), self.page_size)
         if self._group_is_open:
             raise GroupOpen("resize: a group is open. End it first.")
         if self._num_owned:
@@ -331,6 +337,7 @@ class BaseTokenToKVPoolAllocator(ABC):
 
     def translate_kv_indices_for_transfer(self, kv_indices: torch.Tensor) -> torch.Tensor:
         """A copy of `kv_indices`: on static pools every id is physical. Spec: §4a."""
+        checks.require_ids(kv_indices, "kv_indices", self.device)
         return kv_indices.clone()
 
     def set_hicache_transfer_done_event(  # noqa: B027 (a pool with a host tier overrides it)

@@ -24,7 +24,7 @@ def parse(segments: Iterable[Any], page_size: int, device: torch.device) -> list
     errors: list[PoolError | None] = []
     slots: list[torch.Tensor] = []
     end_page = -1
-    for index, segment in enumerate(segments):
+    for index, segment in enumerate(checks.listed(segments, "segments")):
         if not isinstance(segment, (tuple, list)) or len(segment) != 2:
             errors.append(WrongShape(f"segment {index} must be a pair (free_index, start_pos)."))
             continue

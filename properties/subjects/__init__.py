@@ -12,6 +12,7 @@ from properties.subjects.protocol import Subject, TensorSubject
 __all__ = ["Factory", "Subject", "TensorSubject", "UnusableSubject", "load"]
 
 BUILT_IN = ("impl", "sglang")
+LEVELS = ("exact", "renamed")
 
 
 class UnusableSubject(ValueError):
@@ -35,6 +36,17 @@ class Factory:
     misuse: bool = False
     #: (system, command name) pairs whose misuse it is known to accept
     known: frozenset[tuple[str, str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.level not in LEVELS:
+            words = ", ".join(LEVELS)
+            raise UnusableSubject(f"subject {self.name}: level {self.level!r}; allowed: {words}")
+        for system, fields in self.limits.items():
+            for name, values in fields.items():
+                if not values:
+                    raise UnusableSubject(
+                        f"subject {self.name}: limits of {system}.{name} allow no value"
+                    )
 
     def has(self, system: str) -> bool:
         return self.systems is None or system in self.systems

@@ -67,6 +67,8 @@ class TensorSubject:
     def __init__(self, target: Any, calls: tuple[str, ...] = (), device: str = "cpu") -> None:
         self.target = target
         self.calls = frozenset(calls or [name for name in dir(target) if name[0] != "_"])
+        if lacking := sorted(name for name in self.calls if not hasattr(target, name)):
+            raise ValueError(f"{type(target).__name__} has no {', '.join(lacking)}")
         self.device = torch.device(device)
         #: the last call's tensors, arguments and results, and what the arguments held
         self.lent: list[torch.Tensor] = []
