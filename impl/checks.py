@@ -47,7 +47,7 @@ def pool_size(value: Any, page_size: int, name: str = "size") -> int:
     size = host_size(value, name)
     if size + page_size >= SLOT_LIMIT:
         raise OutOfRange(
-            f"{name} {size} plus page size {page_size} must stay below 2^31: the row table is int32."
+            f"{name} {size} plus page size {page_size} must stay below 2^31 (int32 table)."
         )
     return size
 

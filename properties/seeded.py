@@ -10,7 +10,7 @@ from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 
@@ -19,7 +19,7 @@ from properties.commands import Command
 from properties.invariants import Violation
 from properties.lockstep import Lockstep
 from properties.marks import Marks
-from properties.subjects import Factory
+from properties.subjects import Factory, UnusableSubject
 from properties.systems.system import Limits, System
 from properties.trace import Trace, versions
 
@@ -99,6 +99,14 @@ class Plan:
     level: str = ""
     misuse: bool | None = None
     limits: Limits = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        known = get_type_hints(self.system.config)
+        if unknown := sorted(set(self.judged()[2]) - set(known)):
+            raise UnusableSubject(
+                f"subject {self.factory.name}: {self.system.name} has no {', '.join(unknown)}"
+                f" to limit; it has {', '.join(known)}"
+            )
 
     def judged(self) -> tuple[str, bool, Limits]:
         """Level, misuse and limits, the subject's own where nothing else is said."""
