@@ -19,7 +19,7 @@ from properties.systems.system import Limits
 # A prelude of a few commands opens groups, stages pages and half-fills some; longer ones only cost.
 LONGEST_PRELUDE = 8
 # A command that was refused this often, in as many states, is taken to be refused.
-ENOUGH_HITS = 40
+ENOUGH_HITS = 60
 MOST_TRIES = 600
 # Every other state is in a pool where all is soon taken or staged.
 CRAMPED: Limits = {"num_pages": (1, 2), "size": (1, 2), "need_sort": (True,)}
@@ -73,7 +73,7 @@ def _prelude(plan: Plan, attempt: int) -> Lockstep:
         limits = {**limits, **CRAMPED}
     config = plan.system.config.draw(choices, limits)
     lock = Lockstep(plan.system, config, plan.factory.make, level)
-    picker = Picker(usable(plan.system, lock.subject.calls, False, frozenset()))
+    picker = Picker(usable(plan.system, lock.subject.calls, False, frozenset()), weighted=False)
     for _ in range(choices.integer(0, LONGEST_PRELUDE)):
         command = picker.draw(choices, lock.model)
         if command is not None:

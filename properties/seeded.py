@@ -71,11 +71,12 @@ def usable(
 
 
 class Picker:
-    """Draws command classes by their weights."""
+    """Draws command classes, by their weights or all alike."""
 
-    def __init__(self, commands: Sequence[type[Command]]) -> None:
+    def __init__(self, commands: Sequence[type[Command]], weighted: bool = True) -> None:
         self.commands = list(commands)
-        self.edges = list(accumulate(command.weight for command in self.commands))
+        weights = (command.weight if weighted else 1 for command in self.commands)
+        self.edges = list(accumulate(weights))
 
     def draw(self, choices: Seeded, model: Any) -> Command | None:
         """A command that applies; None if nothing is enabled."""
@@ -102,7 +103,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         known = get_type_hints(self.system.config)
-        if unknown := sorted(set(self.judged()[2]) - set(known)):
+        if unknown := sorted(set(self.factory.limits.get(self.system.name, ())) - set(known)):
             raise UnusableSubject(
                 f"subject {self.factory.name}: {self.system.name} has no {', '.join(unknown)}"
                 f" to limit; it has {', '.join(known)}"

@@ -65,14 +65,14 @@ BUGS = (
         f"{ROWS}._row_fault", "if row == 0:", "if False:",
     ), False),  # a row that isn't held is refused all the same, as another kind
     Bug("a row may be named twice", "rows", "I4", edit(
-        f"{ROWS}.free_rows", "and row in seen", "and False",
+        f"{ROWS}.free_rows", "if row in seen:", "if False:",
     )),
     Bug("a request may come twice", "rows", "I4", edit(
         f"{ROWS}._request_faults", "if id(req) in seen:", "if False:",
     )),
     Bug("a row without KV goes on", "rows", "I26", edit(
         f"{ROWS}._request_faults",
-        "if req.kv.kv_allocated_len <= 0 or not req.kv.holds_kv:", "if False:",
+        "elif tokens <= 0 or not req.kv.holds_kv:", "elif False:",
     )),
     Bug("the hook isn't told", "rows", "I26", edit(
         f"{ROWS}.alloc_rows", "if self._hook is not None:", "if False:",
