@@ -14,8 +14,8 @@ from properties.seeded import Plan, run_steps
 from properties.subjects import Factory, impl
 from properties.systems import SYSTEMS
 from properties.systems.growth import Decode, Extend
-from properties.systems.misuse import NestedGroup
 from properties.systems.paged import PagedConfig
+from properties.systems.protocol_misuse import NestedGroup
 from properties.systems.row_commands import Admit, Clear, TakeRows
 from properties.systems.rows import RowsConfig
 from properties.systems.slots import Alloc, Free, FreeFull, GroupBegin

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from impl import PagedTokenToKVPoolAllocator
 from properties.choices import Choices
 from properties.subjects.reference import EchoCache, ReferenceSubject
-from properties.systems import growth, growth_misuse, misuse, slots
+from properties.systems import growth, growth_misuse, misuse, protocol_misuse, slots
 from properties.systems.slot_model import SITUATIONS, SlotModel
 from properties.systems.system import Limits, System, allowed
 from reference import PagedTokenToKVPoolAllocator as Reference
@@ -88,6 +88,7 @@ PAGED = System(
         *growth.GROWTH,
         *slots.SHARED,
         *misuse.SHARED,
+        *protocol_misuse.SHARED,
         *misuse.PAGED,
         *growth_misuse.PAGED,
     ),

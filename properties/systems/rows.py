@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from impl import ReqToTokenPool
 from properties.choices import Choices
 from properties.subjects.reference import RowReference
-from properties.systems.row_commands import COMMANDS
+from properties.systems.row_commands import LEGAL
+from properties.systems.row_misuse import MISUSE
 from properties.systems.row_model import SITUATIONS, RowModel
 from properties.systems.system import Limits, System, allowed
 from reference import ReqToTokenPool as Reference
@@ -44,7 +45,7 @@ class RowsConfig:
 ROWS = System(
     name="rows",
     config=RowsConfig,
-    commands=COMMANDS,
+    commands=(*LEGAL, *MISUSE),
     situations=SITUATIONS,
     reference=lambda config: RowReference(Reference(config.size, config.width)),
     model=RowModel,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from impl import TokenToKVPoolAllocator
 from properties.choices import Choices
 from properties.subjects.reference import EchoCache, ReferenceSubject
-from properties.systems import growth_misuse, misuse, slots
+from properties.systems import growth_misuse, misuse, protocol_misuse, slots
 from properties.systems.slot_model import SITUATIONS, SlotModel
 from properties.systems.system import Limits, System, allowed
 from reference import TokenToKVPoolAllocator as Reference
@@ -56,7 +56,7 @@ def reference(config: TokenConfig) -> ReferenceSubject:
 TOKEN = System(
     name="token",
     config=TokenConfig,
-    commands=(*slots.SHARED, *misuse.SHARED, *growth_misuse.TOKEN),
+    commands=(*slots.SHARED, *misuse.SHARED, *protocol_misuse.SHARED, *growth_misuse.TOKEN),
     # a page of one slot is never half filled
     situations=tuple(s for s in SITUATIONS if s != "half-filled page"),
     reference=reference,
