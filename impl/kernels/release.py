@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import torch
+from impl.kernels.arrays import Array, Arrays
 
 
-def expand_pages(
-    pages: torch.Tensor, page_offsets: torch.Tensor, page_size: torch.Tensor
-) -> torch.Tensor:
+def expand_pages(pages: Array, page_offsets: Array, page_size: int) -> Array:
     """All slots of `pages` (int64 [k]), page by page: int64 [k * B], storage of its own.
 
-    `page_offsets` = 0..B-1 and `page_size` 0-d, on the same device.
+    `page_offsets` = 0..B-1, on the same device.
     """
-    return torch.addcmul(page_offsets, pages.unsqueeze(1), page_size).view(-1)
+    return ((pages * page_size)[:, None] + page_offsets).reshape(-1)
 
 
-def distinct_pages(slots: torch.Tensor, page_size: torch.Tensor) -> torch.Tensor:
+def distinct_pages(arrays: Arrays, slots: Array, page_size: int) -> Array:
     """The distinct pages of `slots`, ascending. O(k log k); reads back their number on CUDA."""
-    pages: torch.Tensor = torch.unique(torch.div(slots, page_size, rounding_mode="floor"))
-    return pages
+    return arrays.distinct(slots // page_size)
