@@ -10,14 +10,20 @@ number. Ids go in and out as int64 arrays of the pool's device. Spec: `spec/core
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 
-from impl.kernels.arrays import Array, Arrays
+from impl.kernels.arrays import Array, Arrays, Viewed
 
 
-class FreeList(ABC):
+class FreeList(Viewed, ABC):
     """The staged half, which both have; free ids are the heirs' business."""
+
+    _views: ClassVar[Mapping[str, str]] = {"_ids": "ids", "_staged": "staged_ids"}
+    _ids: Array
+    _staged: Array
 
     def __init__(
         self, num_ids: int, device: torch.device, arrays: Arrays, *, need_sort: bool
@@ -29,8 +35,7 @@ class FreeList(ABC):
         # Without `need_sort` nothing is ever staged.
         self.staged_ids = torch.empty(num_ids if need_sort else 0, dtype=torch.int64, device=device)
         self._arrays = arrays
-        self._ids = arrays.view(self.ids)
-        self._staged = arrays.view(self.staged_ids)
+        self._view()
         self.reset()
 
     def reset(self) -> None:

@@ -8,11 +8,12 @@ anonymous, row 0. Spec: `spec/core.md` §4 (double free), §4b, §5a.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 
-from impl.kernels.arrays import Array, Arrays, HostArray
+from impl.kernels.arrays import Array, Arrays, HostArray, Viewed
 from impl.rows import Handle
 
 # Ordered: what a page-id free accepts is OWNED, what a slot free accepts is PARKED_SLOTS and up.
@@ -30,8 +31,17 @@ MEANING = {
 }
 
 
-class PageStates:
+class PageStates(Viewed):
     """States and holders of pages 1..num_pages. Ids are int64 arrays, clipped where said so."""
+
+    _views: ClassVar[Mapping[str, str]] = {
+        "_states": "by_page",
+        "_rows": "holder_rows",
+        "_generations": "holder_generations",
+    }
+    _states: Array
+    _rows: Array
+    _generations: Array
 
     def __init__(self, num_pages: int, device: torch.device, arrays: Arrays) -> None:
         self.num_pages = num_pages
@@ -39,9 +49,7 @@ class PageStates:
         self.holder_rows = torch.zeros(num_pages + 2, dtype=torch.int32, device=device)
         self.holder_generations = torch.zeros(num_pages + 2, dtype=torch.int64, device=device)
         self._arrays = arrays
-        self._states = arrays.view(self.by_page)
-        self._rows = arrays.view(self.holder_rows)
-        self._generations = arrays.view(self.holder_generations)
+        self._view()
         self.reset()
 
     def reset(self) -> None:

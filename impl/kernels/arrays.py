@@ -9,8 +9,8 @@ Host lengths are numpy arrays on every device. Spec: `spec/core.md` §4.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -184,6 +184,25 @@ class DeviceArrays(Arrays):
         if not all(truth for truth in truths if isinstance(truth, bool)):
             return False
         return not on_device or bool(torch.stack(on_device).all())
+
+
+class Viewed:
+    """Base of what keeps arrays on its own tensors: a copy has arrays on the copied tensors."""
+
+    #: attribute of an array → attribute of the tensor it lies on
+    _views: ClassVar[Mapping[str, str]]
+    _arrays: Arrays
+
+    def _view(self) -> None:
+        for array, tensor in self._views.items():
+            setattr(self, array, self._arrays.view(getattr(self, tensor)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in vars(self).items() if key not in self._views}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._view()
 
 
 def of(device: torch.device) -> Arrays:
