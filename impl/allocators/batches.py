@@ -13,7 +13,7 @@ import torch
 from impl import checks
 from impl.errors import MAX_IDS_SHOWN, BadLengths, PoolError
 from impl.kernels import decode, extend
-from impl.kernels.arrays import host_array
+from impl.kernels.arrays import HostArray, host_array
 
 EXTEND_DEVICE = ("prefix_lens", "seq_lens", "last_loc")
 EXTEND_HOST = ("prefix_lens_cpu", "seq_lens_cpu")
@@ -30,8 +30,8 @@ def plan_extend(
     num_new_pages: Any,
     device: torch.device,
     page_size: int,
-) -> extend.ExtendPlan:
-    """The plan of an extend whose host data holds together. O(n)."""
+) -> tuple[extend.ExtendPlan, list[HostArray]]:
+    """Plan and host lengths of an extend whose host data holds together. O(n)."""
     errors: Errors = []
     if not well_formed(on_device, on_host, device):
         errors = argument_errors(EXTEND_DEVICE, on_device, EXTEND_HOST, on_host, device)
@@ -39,14 +39,15 @@ def plan_extend(
     pages = None
     if num_new_pages is not None:
         pages = int_or_none(num_new_pages, "num_new_pages", errors)
-    batch = None
+    batch, hosts = None, []
     if not errors or usable(on_host):
-        batch = extend.plan(host_array(on_host[0]), host_array(on_host[1]), page_size)
+        hosts = [host_array(each) for each in on_host]
+        batch = extend.plan(hosts[0], hosts[1], page_size)
         errors += extend_errors("alloc_extend", batch, on_host, tokens, pages)
     if errors:
         checks.raise_first(errors)
     assert batch is not None, "a batch without a plan has an error"
-    return batch
+    return batch, hosts
 
 
 def plan_decode(
@@ -54,20 +55,21 @@ def plan_decode(
     on_host: torch.Tensor,
     device: torch.device,
     page_size: int,
-) -> decode.DecodePlan:
-    """The plan of a decode whose host data holds together. O(n)."""
+) -> tuple[decode.DecodePlan, HostArray]:
+    """Plan and host lengths of a decode whose host data holds together. O(n)."""
     errors: Errors = []
     if not well_formed(on_device, (on_host,), device):
         errors = argument_errors(DECODE_DEVICE, on_device, DECODE_HOST, (on_host,), device)
     batch = None
     if not errors or usable((on_host,)):
-        batch = decode.plan(host_array(on_host), page_size)
+        host = host_array(on_host)
+        batch = decode.plan(host, page_size)
         if batch is None:
             errors.append(seq_error("alloc_decode", on_host))
     if errors:
         checks.raise_first(errors)
     assert batch is not None, "a batch without a plan has an error"
-    return batch
+    return batch, host
 
 
 def well_formed(on_device: Sequence[Any], on_host: Sequence[Any], device: torch.device) -> bool:

@@ -93,12 +93,13 @@ class Book(ABC):
 
     def release(self, pages: Array) -> None:
         """Give back or stage `pages`, which are out or parked."""
+        # states first: unchecked ids outside the pool fail there, before the list is touched
         if self.need_sort:
-            self.list.stage(pages)
             self.states.mark(pages, STAGED)
+            self.list.stage(pages)
         else:
-            self.list.give(pages)
             self.states.mark(pages, FREE)
+            self.list.give(pages)
 
     def merge(self) -> None:
         """Sort staged ids in; nothing if none are staged. O(pool)."""

@@ -89,7 +89,7 @@ class PagedTokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
         num_new_pages: int | None = None,
     ) -> torch.Tensor | None:
         self._book.enter()
-        plan = plan_extend(
+        plan, hosts = plan_extend(
             (prefix_lens, seq_lens, last_loc),
             (prefix_lens_cpu, seq_lens_cpu),
             extend_num_tokens,
@@ -103,23 +103,20 @@ class PagedTokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
             return None
         if not batch_size:
             return self._nothing()
-        lens = (
-            (prefix_lens, host_array(prefix_lens_cpu)),
-            (seq_lens, host_array(seq_lens_cpu)),
-        )
+        lens = ((prefix_lens, hosts[0]), (seq_lens, hosts[1]))
         return self._book.extend(plan, lens, last_loc)
 
     def alloc_decode(
         self, seq_lens: torch.Tensor, seq_lens_cpu: torch.Tensor, last_loc: torch.Tensor
     ) -> torch.Tensor | None:
         self._book.enter()
-        plan = plan_decode((seq_lens, last_loc), seq_lens_cpu, self.device, self.page_size)
+        plan, host = plan_decode((seq_lens, last_loc), seq_lens_cpu, self.device, self.page_size)
         batch_size = last_loc.shape[0]
         if not self._book.fits(plan.num_pages, bound=batch_size):
             return None
         if not batch_size:
             return self._nothing()
-        return self._book.decode(plan, (seq_lens, host_array(seq_lens_cpu)), last_loc)
+        return self._book.decode(plan, (seq_lens, host), last_loc)
 
     def _nothing(self) -> torch.Tensor:
         return torch.empty(0, dtype=torch.int64, device=self.device)

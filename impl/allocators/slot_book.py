@@ -26,22 +26,21 @@ class SlotBook(Book):
         """Free or park exactly these slots, at least one."""
         ids = self.arrays.ids(slots)
         count = ids.shape[0]
-        clipped = self.states.clip(ids)
         if count > self.num_owned or (
             self.validate
-            and not self.arrays.all_hold([self.states.owned(clipped), self.states.once(clipped)])
+            and not self.arrays.all_hold([self.states.owned(ids), self.arrays.once(ids)])
         ):
-            self._refuse(call, ids, clipped)
+            self._refuse(call, ids)
         if self.group_is_open:
-            self.states.mark(clipped, PARKED_SLOTS)
+            self.states.mark(ids, PARKED_SLOTS)
             self.num_parked += count
-            self.parked_slots.append(clipped)
+            self.parked_slots.append(self.arrays.joined((ids,)))
         else:
-            self.release(clipped)
+            self.release(ids)
 
-    def _refuse(self, call: str, ids: Array, clipped: Array) -> None:
+    def _refuse(self, call: str, ids: Array) -> None:
         """Name the smallest fault of `ids`, of which not all are out, or some are twice."""
-        named, states = ids.tolist(), self.states.look(clipped).tolist()
+        named, states = ids.tolist(), self.states.look(ids).tolist()
         new = {slot for slot, state in zip(named, states, strict=True) if state != PARKED_SLOTS}
         # Unchecked values may repeat ids; still no more may come back than are out.
         self.require_out(call, len(new) if self.validate else len(named))

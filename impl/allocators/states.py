@@ -1,19 +1,19 @@
 """What became of every page, one byte each, and who holds it.
 
 This decides `NotOwned`, `DoubleFree` and `Duplicate` at O(ids named). Entry 0 stands for the
-reserved page, the last for everything beyond the pool, so that any id has an entry once it is
-clipped. A page that came through the row calls has a holder, (row, generation); all others are
-anonymous, row 0. Spec: `spec/core.md` §4 (double free), §4b, §5a.
+reserved page, the last for everything beyond the pool, so that any id has an entry. A page that
+came through the row calls has a holder, (row, generation); all others are anonymous, row 0.
+Spec: `spec/core.md` §4 (double free), §4b, §5a.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
-from impl.kernels.arrays import Array, Arrays, HostArray, Viewed
+from impl.kernels.arrays import Array, Arrays, HostArray, Truth, Viewed
 from impl.rows import Handle
 
 # Ordered: what a page-id free accepts is OWNED, what a slot free accepts is PARKED_SLOTS and up.
@@ -32,7 +32,7 @@ MEANING = {
 
 
 class PageStates(Viewed):
-    """States and holders of pages 1..num_pages. Ids are int64 arrays, clipped where said so."""
+    """States and holders of pages 1..num_pages. Ids are int64 arrays."""
 
     _views: ClassVar[Mapping[str, str]] = {
         "_states": "by_page",
@@ -60,19 +60,15 @@ class PageStates(Viewed):
         self.holder_rows.zero_()
         self.has_holders = False
 
-    def clip(self, ids: Array) -> Array:
-        """A copy in which ids below 1 name the reserved entry, ids beyond the pool the last."""
-        return self._arrays.clip(ids, 0, self.num_pages + 1)
+    def look(self, ids: Array) -> Array:
+        """The states of any ids, uint8: RESERVED below 1, BEYOND above the pool."""
+        return self._arrays.look(self._states, ids)
 
-    def look(self, clipped: Array) -> Array:
-        """The states of `clipped`, uint8."""
-        return self._states[clipped]
-
-    def mark(self, clipped: Array, state: int) -> None:
-        """Set the state of `clipped`; whoever held them does so no more."""
-        self._states[clipped] = state
+    def mark(self, pages: Array, state: int) -> None:
+        """Set the state of `pages`, which are in the pool; who held them does so no more."""
+        self._states[pages] = state
         if self.has_holders:
-            self._rows[clipped] = 0
+            self._rows[pages] = 0
 
     def hold(self, pages: Array, rows: Array, generations: Array) -> None:
         """Make (row, generation) the holders of `pages`, which are owned."""
@@ -80,29 +76,21 @@ class PageStates(Viewed):
         self._rows[pages] = rows
         self._generations[pages] = generations
 
-    def owned(self, clipped: Array) -> Any:
-        """Where `clipped` are owned."""
-        return self._states[clipped] == OWNED
+    def owned(self, ids: Array) -> Truth:
+        """That all of any ids are owned."""
+        return self._arrays.all_are(self.look(ids), OWNED)
 
-    def once(self, clipped: Array) -> Any:
-        """True everywhere if no entry is named twice in `clipped`.
+    def held_by(self, ids: Array, rows: Array | int, generations: Array | int) -> Truth:
+        """That each of any ids is held by nobody in particular or by this one."""
+        holders = self._arrays.look(self._rows, ids)
+        theirs = self._arrays.look(self._generations, ids) == generations
+        return (holders == 0) | ((holders == rows) & theirs)
 
-        By a sort of the ids named: a claim for each page would be read all over the pool.
-        """
-        if clipped.shape[0] < 2:
-            return True
-        ordered = self._arrays.sorted(clipped)
-        return ordered[1:] != ordered[:-1]
-
-    def held_by(self, clipped: Array, rows: Array | int, generations: Array | int) -> Any:
-        """Where `clipped` are held by nobody in particular or by these."""
-        holders = self._rows[clipped]
-        theirs = (holders == rows) & (self._generations[clipped] == generations)
-        return (holders == 0) | theirs
-
-    def holders(self, clipped: Array) -> list[Handle | None]:
-        """Who holds each of `clipped`, on the host; None for nobody in particular."""
-        pairs = zip(self._rows[clipped].tolist(), self._generations[clipped].tolist(), strict=True)
+    def holders(self, ids: Array) -> list[Handle | None]:
+        """Who holds each of any ids, on the host; None for nobody in particular."""
+        rows = self._arrays.look(self._rows, ids).tolist()
+        generations = self._arrays.look(self._generations, ids).tolist()
+        pairs = zip(rows, generations, strict=True)
         return [Handle(*pair) if pair[0] else None for pair in pairs]
 
     def all_holders(self) -> dict[int, Handle]:

@@ -35,11 +35,10 @@ def plan(seq_lens: HostArray, page_size: int) -> DecodePlan | None:
 
 
 def place(
-    arrays: Arrays, batch: DecodePlan, last_loc: Array, new_pages: Array, page_size: int
+    arrays: Arrays, batch: DecodePlan, after_last: Array, new_pages: Array, page_size: int
 ) -> Array:
-    """Slots int64 [n], storage of their own: `last_loc + 1`, or a new page's first slot."""
-    slots = last_loc + 1
+    """Slots int64 [n]: `after_last` (`last_loc + 1`, overwritten), or a new page's first slot."""
     if batch.num_pages:
         (opening,) = arrays.send(batch.opening)
-        slots[opening] = new_pages * page_size
-    return slots
+        after_last[opening] = new_pages * page_size
+    return after_last

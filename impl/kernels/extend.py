@@ -2,8 +2,8 @@
 
 `plan` works on the host copies alone and counts; `place` turns a plan into slots. The pages that a
 request writes are its run: the half-filled page it continues, if any, then its new pages. All runs
-lie one behind the other, and so do the tokens within a run, so one shift per request places them
-all. Nothing loops over requests and no device value is read on the host.
+lie one behind the other, and within a page slots ascend with the tokens, so one number per page
+places all of its tokens. Nothing loops over requests and no device value is read on the host.
 Spec: `spec/core.md` §4, §5.
 """
 
@@ -17,6 +17,8 @@ from impl.kernels.arrays import Array, Arrays, HostArray
 
 # Lengths below this can't leave int64 in a sum over a batch; others go by way of Python integers.
 MAX_ARRAY_LENGTH = 2**40
+# Rows of what a plan counts for each request.
+PREFIX, TOKENS, PAGES, HALF = range(4)
 
 
 class ExtendPlan(NamedTuple):
@@ -24,42 +26,55 @@ class ExtendPlan(NamedTuple):
 
     num_tokens: int
     num_pages: int
-    prefix_lens: HostArray
-    new_tokens: HostArray
-    new_pages: HostArray
-    offsets: HostArray  # of the first new position in its page
+    each: HostArray  # [4, n]: prefix, new tokens, new pages, whether a half-filled page goes on
+    before: HostArray  # [4, n]: the same, summed over all earlier requests
+    offsets: HostArray  # [n] of the first new position in its page
+
+    @property
+    def prefix_lens(self) -> HostArray:
+        """[n]"""
+        prefix_lens: HostArray = self.each[PREFIX]
+        return prefix_lens
 
 
 def plan(prefix_lens: HostArray, seq_lens: HostArray, page_size: int) -> ExtendPlan | None:
     """Plan from host lengths int64 [n]; None where a prefix is negative or longer than its seq."""
-    if not prefix_lens.shape[0]:
-        return ExtendPlan(0, 0, prefix_lens, prefix_lens, prefix_lens, prefix_lens)
-    if (prefix_lens < 0).any() or (seq_lens < prefix_lens).any():
-        return None
-    if np.maximum.reduce(seq_lens) >= MAX_ARRAY_LENGTH:
+    n = prefix_lens.shape[0]
+    each = np.empty((4, n), np.int64)
+    if not n:
+        return ExtendPlan(0, 0, each, each, prefix_lens)
+    # one array, so that one reduction and one sum do the work of four
+    each[PREFIX] = prefix_lens
+    np.subtract(seq_lens, prefix_lens, out=each[TOKENS])
+    if np.maximum.reduce(each[:PAGES], None) >= MAX_ARRAY_LENGTH:
         return _plan_of_huge(prefix_lens.tolist(), seq_lens.tolist(), page_size)
-    new_tokens = seq_lens - prefix_lens
-    new_pages = (seq_lens + (page_size - 1)) // page_size
-    new_pages -= (prefix_lens + (page_size - 1)) // page_size
+    if np.minimum.reduce(each[:PAGES], None) < 0:
+        return None
+    offsets = prefix_lens % page_size
+    np.not_equal(offsets, 0, out=each[HALF], casting="unsafe")
+    # pages up to the end, without the whole pages of the prefix and its half-filled one
+    each[PAGES] = (each[TOKENS] + (offsets + (page_size - 1))) // page_size - each[HALF]
+    sums = each.cumsum(1)
     return ExtendPlan(
-        num_tokens=int(np.add.reduce(new_tokens)),
-        num_pages=int(np.add.reduce(new_pages)),
-        prefix_lens=prefix_lens,
-        new_tokens=new_tokens,
-        new_pages=new_pages,
-        offsets=prefix_lens % page_size,
+        num_tokens=int(sums[TOKENS, -1]),
+        num_pages=int(sums[PAGES, -1]),
+        each=each,
+        before=sums - each,
+        offsets=offsets,
     )
 
 
 def _plan_of_huge(prefix_lens: list[int], seq_lens: list[int], page_size: int) -> ExtendPlan | None:
     """The same, exactly, for lengths whose sums might leave int64; O(n) in Python."""
     batch = list(zip(prefix_lens, seq_lens, strict=True))
+    if not all(0 <= prefix <= seq for prefix, seq in batch):
+        return None
     num_tokens = sum(seq_lens) - sum(prefix_lens)
     if num_tokens >= MAX_ARRAY_LENGTH:
         # No pool holds as many; only the counts are looked at.
         num_pages = sum(-(-seq // page_size) + -prefix // page_size for prefix, seq in batch)
-        none = np.empty(0, np.int64)
-        return ExtendPlan(num_tokens, num_pages, none, none, none, none)
+        none = np.empty((4, 0), np.int64)
+        return ExtendPlan(num_tokens, num_pages, none, none, none[0])
     # Whole pages of the prefix beyond the first change neither counts nor places.
     near = [prefix % page_size + page_size * (prefix >= page_size) for prefix in prefix_lens]
     ends = [start + seq - prefix for start, (prefix, seq) in zip(near, batch, strict=True)]
@@ -67,36 +82,32 @@ def _plan_of_huge(prefix_lens: list[int], seq_lens: list[int], page_size: int) -
 
 
 def place(
-    arrays: Arrays,
-    batch: ExtendPlan,
-    half_starts: Array,
-    new_pages: Array,
-    page_offsets: Array,
-    page_size: int,
+    arrays: Arrays, batch: ExtendPlan, after_last: Array, new_pages: Array, page_size: int
 ) -> Array:
     """Slots int64 [num_tokens], batch order then position order, storage of their own.
 
-    `half_starts` int64 [n], the first slot of the page that a request continues (read where its
-    offset isn't 0); `new_pages` int64 [num_pages]; `page_offsets` = 0..B-1; all on the device.
+    `after_last` int64 [n] is `last_loc + 1`, `new_pages` int64 [num_pages]; both on the device.
     """
-    run_pages = batch.new_pages
+    _, tokens_before, pages_before, halves_before = batch.before
+    run_pages = batch.each[PAGES]
+    firsts = new_pages * page_size
     half = batch.offsets.nonzero()[0]
-    starts = new_pages * page_size
+    num_runs_pages = batch.num_pages + half.shape[0]
     if half.shape[0]:
-        is_half = batch.offsets > 0
-        run_pages = run_pages + is_half
-        halves_before = is_half.cumsum()
-        half_at = run_pages.cumsum()[half] - run_pages[half]
-        new_at = np.arange(batch.num_pages) + halves_before.repeat(batch.new_pages)
-        half_at, new_at, half = arrays.send(half_at, new_at, half)
-        new_starts, starts = starts, arrays.empty(batch.num_pages + half.shape[0])
-        starts[half_at] = half_starts[half]
-        starts[new_at] = new_starts
-    slots = (starts[:, None] + page_offsets).reshape(-1)
-    run_starts = run_pages.cumsum() - run_pages
-    token_starts = batch.new_tokens.cumsum() - batch.new_tokens
-    shifts = run_starts * page_size + batch.offsets - token_starts
-    where = shifts.repeat(batch.new_tokens)
-    where += np.arange(batch.num_tokens)
-    (where,) = arrays.send(where)
-    return slots[where]
+        new_at = np.arange(batch.num_pages)
+        new_at += (halves_before + batch.each[HALF]).repeat(run_pages)
+        pages_before = pages_before + halves_before
+        run_pages = run_pages + batch.each[HALF]
+        half_at, half, new_at = arrays.send(pages_before[half], half, new_at)
+        firsts_of_new, firsts = firsts, arrays.empty(num_runs_pages)
+        firsts[half_at] = after_last[half]
+        firsts[new_at] = firsts_of_new
+    # tokens before each page: page q of a run comes q * B - offset tokens into its request
+    shifts = tokens_before - pages_before * page_size - batch.offsets
+    token_starts = np.arange(0, num_runs_pages * page_size, page_size)
+    token_starts += shifts.repeat(run_pages)
+    np.maximum(token_starts, tokens_before.repeat(run_pages), out=token_starts)
+    counts = np.empty_like(token_starts)
+    np.subtract(token_starts[1:], token_starts[:-1], out=counts[:-1])
+    counts[-1:] = batch.num_tokens - token_starts[-1:]
+    return arrays.spread(firsts, token_starts, counts, batch.num_tokens)
