@@ -1,0 +1,187 @@
+"""What a call may spend, as statements that don't depend on a clock.
+
+On the path of an accelerator: with `backend="triton"`, compiled or interpreted, values are checked
+on the device; the torch form does without reads once `validate` is off. Spec: `spec/core.md` §5.
+"""
+
+from __future__ import annotations
+
+import sys
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from impl import PagedTokenToKVPoolAllocator, kernels
+from impl.errors import Unsupported
+from impl.kernels import arrays
+from properties.performance.counting import Count, Counting
+from properties.performance.spending import PAGED, TOKEN, Pool, TokenPool
+from properties.subjects.impl import default_device
+
+DEVICE = torch.device(default_device())
+# Plan and fill.
+MOST_LAUNCHES = 2
+# Beside them: the result, the host's lengths sent, the record sent back.
+MOST_OPERATIONS = 3
+#: how many distinct pages its slots have only the device knows
+READS_OF_FREE = 1
+#: of two frees into one group; the torch form also asks how many pages the second parks anew
+READS_OF_TWO_PARKED = {"torch": 3, "triton": 2}
+
+
+@pytest.fixture(params=["torch", "triton"])
+def options(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """An allocator's options for each backend, in the form that an accelerator runs."""
+    if request.param == "torch":
+        # On CPU tensors too, instead of numpy on the same memory.
+        monkeypatch.setattr(arrays, "of", arrays.DeviceArrays)
+        return {"backend": "torch", "validate": False}
+    try:
+        kernels.resolve("triton")
+    except Unsupported as error:
+        pytest.skip(str(error))
+    return {"backend": "triton"}
+
+
+@pytest.fixture
+def counting() -> Iterator[Counting]:
+    """A counter that runs."""
+    with Counting() as made:
+        yield made
+
+
+def spent(counting: Counting, name: str, options: dict[str, Any]) -> Count:
+    """What the call `name` spends the second time."""
+    if name in PAGED:
+        pool = Pool(DEVICE, **options)
+        first, second = (PAGED[name](pool, half) for half in (0, 1))
+    else:
+        token_pool = TokenPool(DEVICE, **options)
+        first, second = (TOKEN[name](token_pool, half) for half in (0, 1))
+    first()
+    with counting.window() as count:
+        second()
+    return count
+
+
+@pytest.mark.parametrize("name", [*PAGED, *TOKEN])
+def test_host_reads(counting: Counting, name: str, options: dict[str, Any]) -> None:
+    """No call reads a device's values on the host, but for the one count of a plain free."""
+    reads = spent(counting, name, options).reads
+    assert len(reads) <= (READS_OF_FREE if name == "free" else 0), reads
+
+
+@pytest.mark.parametrize("name", [*PAGED, *TOKEN])
+def test_launches(counting: Counting, name: str, options: dict[str, Any]) -> None:
+    """A call is at most two launches and three operations, in Triton; in torch it launches none."""
+    count = spent(counting, name, options)
+    if options["backend"] == "torch":
+        assert count.launches == []
+        return
+    assert 1 <= len(count.launches) <= MOST_LAUNCHES, count.launches
+    assert count.operations.total() <= MOST_OPERATIONS, count.operations
+
+
+@pytest.mark.parametrize("parked", ["free", "free_page_ids"])
+def test_host_reads_of_a_group(counting: Counting, parked: str, options: dict[str, Any]) -> None:
+    """Parking reads no more than the free would, but for what the group holds already."""
+    pool = Pool(DEVICE, **options)
+    calls = [PAGED[parked](pool, half) for half in (0, 1)]
+    pool.allocator.free_group_begin()
+    with counting.window() as count:
+        for call in calls:
+            call()
+    most = READS_OF_TWO_PARKED[options["backend"]] if parked == "free" else 0
+    assert len(count.reads) <= most, count.reads
+
+
+@pytest.mark.parametrize(("fewer", "more"), [(60, 600), (1024, 4096)])
+@pytest.mark.parametrize(
+    "name", ["alloc_extend", "alloc_decode", "alloc_extend_rows", "alloc_decode_rows"]
+)
+def test_batches_grow_evenly(
+    counting: Counting, name: str, fewer: int, more: int, options: dict[str, Any]
+) -> None:
+    """A larger batch costs no more for each request: nothing is quadratic in the batch."""
+    counts = []
+    for batch in (fewer, more):
+        pool = Pool(DEVICE, batch=batch, **options)
+        call = PAGED[name](pool, 0)
+        with counting.window() as count:
+            call()
+        counts.append(count)
+    small, large = counts
+    assert small.launches == large.launches
+    assert small.operations == large.operations
+    for cost in ("elements", "programs", "accesses"):
+        # A tile is paid for in full, and a search in a longer list takes some steps more.
+        each = getattr(small, cost) / fewer, getattr(large, cost) / more
+        assert each[1] <= 1.5 * each[0], (cost, each)
+
+
+Free = Callable[[PagedTokenToKVPoolAllocator, torch.Tensor], None]
+FREES: dict[str, Free] = {
+    "free": lambda allocator, pages: allocator.free(pages * 4),
+    "free_page_ids": lambda allocator, pages: allocator.free_page_ids(pages),
+}
+
+
+def half_free(num_pages: int, options: dict[str, Any]) -> PagedTokenToKVPoolAllocator:
+    """A pool of which the first half is out."""
+    allocator = PagedTokenToKVPoolAllocator(4 * num_pages, 4, device=DEVICE, **options)
+    allocator.alloc(2 * num_pages)
+    return allocator
+
+
+@pytest.mark.parametrize("name", FREES)
+def test_free_is_blind_to_the_pool(counting: Counting, name: str, options: dict[str, Any]) -> None:
+    """A free of k pages takes as many operations on as many elements in a pool 64 times larger."""
+    found = []
+    for num_pages in (2**8, 2**14):
+        allocator = half_free(num_pages, options)
+        pages = torch.arange(1, 65, device=DEVICE)
+        with counting.window() as count:
+            FREES[name](allocator, pages)
+        found.append(count)
+    assert found[0] == found[1]
+
+
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="numpy serves the CPU alone")
+@pytest.mark.parametrize("name", FREES)
+def test_free_on_the_cpu_is_blind_to_the_pool(name: str) -> None:
+    """On numpy: as many calls, and as much memory in between, in a pool 64 times larger."""
+    found = []
+    for num_pages in (2**8, 2**14):
+        allocator = half_free(num_pages, {"backend": "torch"})
+        first, second = torch.arange(1, 65), torch.arange(65, 97)
+        FREES[name](allocator, first)
+        found.append(_cost_on_the_host(lambda: FREES[name](allocator, second)))  # noqa: B023
+    assert found[0][0] == found[1][0]
+    # Python's own objects differ by some bytes; the lists of the larger pool are 128 KiB longer.
+    assert found[1][1] <= found[0][1] + 2048
+
+
+def _cost_on_the_host(call: Callable[[], None]) -> tuple[Counter[str], int]:
+    """Functions called, by name, and the most memory held in between, in bytes."""
+    calls: Counter[str] = Counter()
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        if event == "c_call":
+            calls[argument.__name__] += 1
+        elif event == "call":
+            calls[frame.f_code.co_name] += 1
+
+    tracemalloc.start()
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(before)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    return calls, most
