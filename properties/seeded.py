@@ -152,8 +152,9 @@ def run_round(plan: Plan, number: int, tally: Tally, more: Callable[[], bool]) -
             begun = clock()
             outcome = lock.step(command)
             if outcome is not None:
-                tally.note(command.name(), outcome.kind, clock() - begun)
-                marks.note(command, outcome.kind, situations)
+                name, kind = command.name(), outcome.kind
+                tally.note(name, kind, clock() - begun)
+                marks.note(name, kind, situations)
         lock.close()
     except Violation as violation:
         return Finding(violation, trace_of(plan, lock, violation, config))

@@ -110,7 +110,7 @@ class TensorSubject:
         return {key: self._tensor(ids, dtype, key.endswith("_cpu")) for key, ids in lists.items()}
 
     def _tensor(self, ids: list[int], dtype: str, on_host: bool = False) -> torch.Tensor:
-        """A tensor of these ids, its memory remembered; on the CPU an array's, quickly looked at."""
+        """A tensor of these ids; its memory is remembered, on the CPU as an array."""
         made, memory = on_cpu(ids, dtype)
         if not on_host and not self.on_cpu:
             made = memory = made.to(self.device)
