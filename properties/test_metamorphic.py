@@ -58,7 +58,7 @@ class Run:
         if not command.applies(model):
             return None
         made = command.call(model, model.side)
-        value = self.subject.call(replace(made, dtype=self.dtype))
+        value = self.subject.call(made._replace(dtype=self.dtype))
         if value is not None or made.method not in ALLOCATING:
             assert command.settle(model, model.side, value) == []
         model.state = self.state()

@@ -14,7 +14,7 @@ from impl import (
 )
 from properties.commands import Call
 from properties.invariants import violation
-from properties.subjects.protocol import Subject, TensorSubject
+from properties.subjects.protocol import Memory, Subject, TensorSubject
 from properties.subjects.reference import EchoCache, Requests
 
 
@@ -39,8 +39,8 @@ class ImplSubject(TensorSubject):
         if isinstance(value, torch.Tensor):
             if value.dtype != torch.int64:
                 raise violation("I53", f"a result is {value.dtype}, int64 is due")
-            at = value.data_ptr()
-            if at and any(tensor.data_ptr() == at for tensor in self.lent):
+            at = address(value)
+            if at and any(address(memory) == at for memory in self.lent):
                 raise violation("I54", "a result is an argument given back")
         return super().plain(value)
 
@@ -51,9 +51,9 @@ class ImplSubject(TensorSubject):
 
     def shares(self) -> str:
         """By storage, beside the check by effect: our own tensors are known."""
-        for tensor in self.lent:
-            if tensor.untyped_storage().data_ptr() in self._own:
-                return f"{tuple(tensor.shape)} values"
+        for memory in self.lent:
+            if address(memory) in self._own:
+                return f"{len(memory)} values"
         return ""
 
     def audit(self) -> list[str]:
@@ -79,11 +79,11 @@ class ImplRows(ImplSubject):
         if call.method == "write":
             rows, columns = args["indices"]
             args["indices"] = (self._maybe_tensor(rows), self._maybe_tensor(columns))
-            args["values"] = self._tensor(args["values"], torch.int64)
+            args["values"] = self._tensor(args["values"], "int64")
         return self.plain(getattr(self.target, call.method)(**args))
 
     def _maybe_tensor(self, value: Any) -> Any:
-        return self._tensor(value, torch.int64) if isinstance(value, list) else value
+        return self._tensor(value, "int64") if isinstance(value, list) else value
 
     def observe(self) -> dict[str, Any]:
         state = super().observe()
@@ -91,6 +91,13 @@ class ImplRows(ImplSubject):
         state["hooked"] = self.hooked
         state["table"] = self.target.req_to_token.tolist()
         return state
+
+
+def address(memory: Memory) -> int:
+    """Where the storage under some memory begins; 0 where there is none."""
+    if isinstance(memory, torch.Tensor):
+        return memory.untyped_storage().data_ptr()
+    return memory.buffer_info()[0]
 
 
 def tensors_of(target: Any, depth: int = 2) -> list[torch.Tensor]:
@@ -106,7 +113,7 @@ def tensors_of(target: Any, depth: int = 2) -> list[torch.Tensor]:
 
 def storages_of(target: Any) -> frozenset[int]:
     """Addresses of the storages that an object keeps; empty ones have none."""
-    return frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors_of(target)) - {0}
+    return frozenset(map(address, tensors_of(target))) - {0}
 
 
 def subject(system: str, config: Any) -> Subject:

@@ -91,16 +91,16 @@ class RowModel:
     def used(self, name: int) -> None:
         self.next_name = max(self.next_name, name + 1)
 
-    def situations(self, demand: int, allocates: bool) -> list[str]:
+    def situations(self, demand: int, allocates: bool) -> tuple[str, ...]:
         """Which of the named situations hold before a call that needs `demand` rows."""
         spare = len(self.state["free"]) - demand
-        found = []
+        found: tuple[str, ...] = ()
         if spare == 0:
-            found.append("exactly full")
+            found += ("exactly full",)
         if spare == (-1 if allocates else 1):
-            found.append("one short")
+            found += ("one short",)
         if self.cleared:
-            found.append("after clear")
+            found += ("after clear",)
         return found
 
     #: which invariant a difference in one part of the snapshot is about, on the exact level

@@ -153,23 +153,26 @@ class SlotModel:
             total += -(-(prefix + tokens) // size) - -(-prefix // size)
         return total
 
-    def situations(self, demand: int, allocates: bool) -> list[str]:
+    def situations(self, demand: int, allocates: bool) -> tuple[str, ...]:
         """Which of the named situations hold before a call that needs `demand` pages."""
-        state, size = self.state, self.page_size
-        spare = len(state["free"]) + len(state["staged"]) - demand
-        found = []
-        if size > 1 and any(row.length % size for row in self.side.rows.values()):
-            found.append("half-filled page")
+        free, staged, size = self.state["free"], self.state["staged"], self.page_size
+        spare = len(free) + len(staged) - demand
+        found: tuple[str, ...] = ()
+        if size > 1:
+            for row in self.side.rows.values():
+                if (row.start + len(row.slots)) % size:
+                    found = ("half-filled page",)
+                    break
         if spare == 0:
-            found.append("exactly full")
+            found += ("exactly full",)
         if spare == (-1 if allocates else 1):
-            found.append("one short")
-        if state["staged"] and not state["free"]:
-            found.append("everything staged")
-        if state["group"]:
-            found.append("inside a group")
+            found += ("one short",)
+        if staged and not free:
+            found += ("everything staged",)
+        if self.state["group"]:
+            found += ("inside a group",)
         if self.cleared:
-            found.append("after clear")
+            found += ("after clear",)
         return found
 
     #: which invariant a difference in one part of the snapshot is about, on the exact level
