@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -14,24 +16,25 @@ from impl import (
 )
 from properties.commands import Call
 from properties.invariants import violation
-from properties.subjects.protocol import Subject, TensorSubject
-from properties.subjects.reference import EchoCache, Requests
+from properties.subjects.protocol import TensorSubject
+from properties.subjects.reference import TABLE_CALLS, EchoCache, Requests
 
 
 class ImplSubject(TensorSubject):
-    """An allocator of `impl`."""
+    """An allocator of `impl`; `beside` are objects of ours that it works with."""
 
     names_kinds: ClassVar[bool] = True
     refusals: ClassVar[tuple[type[Exception], ...]] = (PoolError,)
 
-    def __init__(self, target: Any, device: str) -> None:
+    def __init__(self, target: Any, device: str, *beside: Any) -> None:
         super().__init__(target, device=device)
-        self._own = storages_of(target)
+        self._parts = (target, *beside)
+        self._own = storages_of(*self._parts)
 
     def call(self, call: Call) -> Any:
         value = super().call(call)
         if call.method in ("clear", "resize"):
-            self._own = storages_of(self.target)
+            self._own = storages_of(*self._parts)
         return value
 
     def plain(self, value: Any) -> Any:
@@ -93,6 +96,41 @@ class ImplRows(ImplSubject):
         return state
 
 
+class ImplPagedRows(ImplSubject):
+    """`impl.PagedTokenToKVPoolAllocator` with a row table, and another table beside it."""
+
+    def __init__(self, target: Any, table: Any, other: Any, device: str) -> None:
+        super().__init__(target, device, table, other)
+        self.tables = (table, other)
+        self.calls |= TABLE_CALLS
+        other.alloc_rows(other.size)
+
+    def call(self, call: Call) -> Any:
+        if call.method in ("alloc_rows", "free_rows"):  # host data in and out
+            self.lent, self.passed = [], []
+            return getattr(self.tables[0], call.method)(**call.args)
+        args = dict(call.args)
+        if "table" in args:
+            args["table"] = self.tables[args["table"]]
+        return super().call(replace(call, args=args))
+
+    def method(self, name: str) -> Callable[..., Any]:
+        found: Callable[..., Any] = getattr(
+            self.tables[0] if name in TABLE_CALLS else self.target, name
+        )
+        return found
+
+    def observe(self) -> dict[str, Any]:
+        state = super().observe()
+        state["rows"] = self.tables[0].snapshot()
+        state["table"] = self.tables[0].req_to_token.tolist()
+        return state
+
+    def audit(self) -> list[str]:
+        found: list[str] = super().audit() + self.tables[0].audit()
+        return found
+
+
 def tensors_of(target: Any, depth: int = 2) -> list[torch.Tensor]:
     """The tensors that an object keeps, its parts' included."""
     found = []
@@ -104,27 +142,28 @@ def tensors_of(target: Any, depth: int = 2) -> list[torch.Tensor]:
     return found
 
 
-def storages_of(target: Any) -> frozenset[int]:
-    """Addresses of the storages that an object keeps; empty ones have none."""
-    return frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors_of(target)) - {0}
-
-
-def subject(system: str, config: Any) -> Subject:
-    """The subject for a system's config, on the GPU where there is one."""
-    return make(system, config)
+def storages_of(*targets: Any) -> frozenset[int]:
+    """Addresses of the storages that objects keep; empty ones have none."""
+    tensors = [tensor for target in targets for tensor in tensors_of(target)]
+    return frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors) - {0}
 
 
 def make(system: str, config: Any, **options: Any) -> ImplSubject:
-    """The subject for a system's config; `options` go to the allocator's constructor."""
+    """The subject for a system's config, on the GPU where there is one.
+
+    `options` go to the allocator's constructor; request rows have none of them.
+    """
     device = options.pop("device", None) or default_device()
     if system == "rows":
         return ImplRows(ReqToTokenPool(config.size, config.width, device=device), device)
     kind: dict[str, Any] = {"need_sort": config.need_sort, "kvcache": EchoCache(), **options}
     if system == "token":
         return ImplSubject(TokenToKVPoolAllocator(config.size, device=device, **kind), device)
-    return ImplSubject(
-        PagedTokenToKVPoolAllocator(config.size, config.page_size, device=device, **kind), device
-    )
+    paged = PagedTokenToKVPoolAllocator(config.size, config.page_size, device=device, **kind)
+    if system == "paged":
+        return ImplSubject(paged, device)
+    table, other = (ReqToTokenPool(config.rows, config.width, device=device) for _ in range(2))
+    return ImplPagedRows(paged, table, other, device)
 
 
 def default_device() -> str:

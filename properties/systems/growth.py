@@ -83,6 +83,15 @@ def draw_names(choices: Choices, model: SlotModel, most: int) -> list[int]:
     return live + list(range(model.next_name, model.next_name + fresh))
 
 
+def draw_tokens(choices: Choices, size: int, rest: int, left: int, fits: bool) -> int:
+    """How much a request grows: `rest` fits in its last page, `left` pages are to be had."""
+    tight = rest + max(0, left) * size
+    if choices.integer(0, 7) == 0:
+        return tight + (0 if fits else choices.integer(0, 1))
+    most = min(2 * size + 1, tight) if fits else 2 * size + 1
+    return choices.integer(0, most, (rest, size - 1, size, size + 1, 1))
+
+
 @dataclass(frozen=True)
 class Extend(_Grow):
     """`alloc_extend`: first chunk of new requests, later chunks of live ones."""
@@ -107,12 +116,7 @@ class Extend(_Grow):
         for name in draw_names(choices, model, 4):
             row = model.side.rows.get(name)
             rest = -row.length % size if row else 0
-            tight = rest + max(0, left) * size
-            if choices.integer(0, 7) == 0:
-                tokens = tight + (0 if fits else choices.integer(0, 1))
-            else:
-                most = min(2 * size + 1, tight) if fits else 2 * size + 1
-                tokens = choices.integer(0, most, (rest, size - 1, size, size + 1, 1))
+            tokens = draw_tokens(choices, size, rest, left, fits)
             requests.append((name, tokens))
             left -= -(-(tokens - rest) // size) if tokens > rest else 0
         return cls(tuple(requests), draw_narrow(choices), choices.boolean())
