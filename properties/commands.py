@@ -47,7 +47,16 @@ SHORT = Outcome("short")
 # One page short is None and exactly full is served, by what the words mean.
 ALLOCATION_NEVER = frozenset({("served", "one short"), ("short", "exactly full")})
 # Methods for which None means "capacity is short"; elsewhere None is simply the result.
-ALLOCATING = frozenset({"alloc", "alloc_extend", "alloc_decode", "alloc_rows"})
+ALLOCATING = frozenset(
+    {
+        "alloc",
+        "alloc_extend",
+        "alloc_decode",
+        "alloc_rows",
+        "alloc_extend_rows",
+        "alloc_decode_rows",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ def options(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(arrays, "of", arrays.DeviceArrays)
         return {"backend": "torch", "validate": False}
     try:
-        kernels.resolve("triton")
+        kernels.resolve("triton", torch.device("cpu"))
     except Unsupported as error:
         pytest.skip(str(error))
     return {"backend": "triton"}

@@ -198,7 +198,7 @@ def test_synchronisation_part(monkeypatch: pytest.MonkeyPatch, waits: bool) -> N
 def test_recovery_in_the_interpreter() -> None:
     """The recovery part holds without a GPU too, where kernels are interpreted."""
     try:
-        kernels.resolve("triton")
+        kernels.resolve("triton", torch.device("cpu"))
     except Unsupported as error:
         pytest.skip(str(error))
     found: list[dict[str, str]] = []

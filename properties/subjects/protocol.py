@@ -7,7 +7,7 @@ object whose methods take and return tensors; an adapter adds how to build it an
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import torch
@@ -83,12 +83,17 @@ class TensorSubject:
         if call.distortion is not None:
             args = distorted(args, call.distortion)
         try:
-            value = getattr(self.target, call.method)(**args)
+            value = self.method(call.method)(**args)
         finally:
             for memory, ids in self.passed:
                 if memory.tolist() != ids:
                     raise violation("I54", f"{call.method} wrote to its arguments")
         return self.plain(value)
+
+    def method(self, name: str) -> Callable[..., Any]:
+        """The method that a call is of; a subject of several objects says whose."""
+        found: Callable[..., Any] = getattr(self.target, name)
+        return found
 
     def _arguments(self, args: Mapping[str, Any], dtype: str) -> dict[str, Any]:
         made = dict(args)

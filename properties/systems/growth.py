@@ -80,9 +80,20 @@ def draw_names(choices: Choices, model: SlotModel, most: int) -> list[int]:
     return live + list(range(first, first + choices.integer(0, max(0, room), (1, 2))))
 
 
+# Sometimes int32, which tests one conversion and costs five of them.
+NARROW = (False, False, True)
 # (fits, narrow, counted) of an extend: mostly it fits, so that pools fill and empty; else anything,
-# tight and one short too; sometimes int32, which tests one conversion and costs five of them.
-_FORMS = tuple(product((True, True, True, True, True, False), (False, False, True), (False, True)))
+# tight and one short too.
+_FORMS = tuple(product((True, True, True, True, True, False), NARROW, (False, True)))
+
+
+def draw_tokens(choices: Choices, size: int, rest: int, left: int, fits: bool) -> int:
+    """How much a request grows: `rest` fits in its last page, `left` pages are to be had."""
+    tight = rest + max(0, left) * size
+    if choices.integer(0, 7) == 0:
+        return tight + (0 if fits else choices.integer(0, 1))
+    most = min(2 * size + 1, tight) if fits else 2 * size + 1
+    return choices.integer(0, most, (rest, size - 1, size, size + 1, 1))
 
 
 @dataclass(frozen=True)
@@ -107,12 +118,7 @@ class Extend(_Grow):
         requests: list[tuple[int, int]] = []
         for name in draw_names(choices, model, 4):
             rest = -rows[name].length % size if name in rows else 0
-            tight = rest + max(0, left) * size
-            if choices.integer(0, 7) == 0:
-                tokens = tight + (0 if fits else choices.integer(0, 1))
-            else:
-                most = min(2 * size + 1, tight) if fits else 2 * size + 1
-                tokens = choices.integer(0, most, (rest, size - 1, size, size + 1, 1))
+            tokens = draw_tokens(choices, size, rest, left, fits)
             requests.append((name, tokens))
             left -= -(-(tokens - rest) // size) if tokens > rest else 0
         return cls(tuple(requests), narrow, counted)
@@ -141,7 +147,7 @@ class Decode(_Grow):
 
     @classmethod
     def draw(cls, choices: Choices, model: SlotModel) -> Decode:
-        return cls(tuple(draw_names(choices, model, 6)), choices.pick((False, False, True)))
+        return cls(tuple(draw_names(choices, model, 6)), choices.pick(NARROW))
 
     def call(self, model: SlotModel, side: Side) -> Call:
         args = extend_args(side, self.growth)

@@ -42,6 +42,25 @@ class Row:
     def last_loc(self) -> int:
         return self.slots[-1] if self.slots else -1
 
+    def part(self, pages: int, size: int) -> list[int]:
+        """Slots of the first (`pages` > 0) or last (`pages` < 0) pages; 0 means all."""
+        if pages > 0:
+            return self.slots[: pages * size]
+        if pages < 0:
+            held = -(-len(self.slots) // size)
+            return self.slots[max(0, held + pages) * size :]
+        return list(self.slots)
+
+    def drop(self, pages: int, size: int) -> list[int]:
+        """Takes `part` away; what follows keeps its positions."""
+        gone = self.part(pages, size)
+        if pages > 0:
+            del self.slots[: len(gone)]
+            self.start += len(gone)
+        else:
+            del self.slots[len(self.slots) - len(gone) :]
+        return gone
+
 
 class Side:
     """What one side's requests hold: rows by name, and the ledger of who owns what."""
@@ -62,27 +81,18 @@ class Side:
 
     def part(self, name: int, pages: int) -> list[int]:
         """Slots of the first (`pages` > 0) or last (`pages` < 0) pages of a row; 0 means all."""
-        row, size = self.rows[name], self.page_size
-        if pages > 0:
-            return row.slots[: pages * size]
-        if pages < 0:
-            held = -(-len(row.slots) // size)
-            return row.slots[max(0, held + pages) * size :]
-        return list(row.slots)
+        return self.rows[name].part(pages, self.page_size)
 
     def give(self, name: int, pages: int, group: bool, by_slots: bool) -> Faults:
         """Books the release of `part(name, pages)`; a row with nothing left disappears."""
-        slots = self.part(name, pages)
-        ids = list(dict.fromkeys([slot // self.page_size for slot in slots]))
-        row = self.rows[name]
-        if len(slots) == len(row.slots):
+        slots = self.rows[name].drop(pages, self.page_size)
+        if not self.rows[name].slots:
             del self.rows[name]
-        elif pages > 0:
-            del row.slots[: len(slots)]
-            row.start += len(slots)
-        else:
-            del row.slots[len(row.slots) - len(slots) :]
-        return self.release(ids, group, by_slots)
+        return self.release(self.pages(slots), group, by_slots)
+
+    def pages(self, slots: Sequence[int]) -> list[int]:
+        """The pages of these slots, each once, in order."""
+        return list(dict.fromkeys([slot // self.page_size for slot in slots]))
 
     def release(self, ids: list[int], group: bool, by_slots: bool) -> Faults:
         if not group:
