@@ -212,7 +212,9 @@ def _launch_patches(counting: Counting) -> list[Any]:
     except ImportError:
         # Without Triton nothing is launched.
         return []
-    run, call = JITFunction.run, interpreter.GridExecutor.__call__
+    # triton ships no types
+    run: Any = JITFunction.run
+    call: Any = interpreter.GridExecutor.__call__
     builder = interpreter.InterpreterBuilder
 
     def counted_run(self: Any, *args: Any, **kwargs: Any) -> Any:

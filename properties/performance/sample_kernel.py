@@ -15,4 +15,4 @@ def _copied(source: Any, target: Any, block: tl.constexpr) -> None:
 
 
 #: program i copies `block` elements from place i on to its own place
-copied = InterpretedFunction(_copied)
+copied: Any = InterpretedFunction(_copied)
