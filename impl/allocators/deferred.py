@@ -252,7 +252,7 @@ class DeferredPageBook(DeferredBook, PageBook):
         if pile is not None:
             self.num_parked += given
             self.slot_piles.append(self.arrays.view(pile)[:given])
-            self.parked_slots += [self.arrays.joined((self.arrays.ids(each),)) for each in slots]
+            self.parked_slots += [self.arrays.copy(self.arrays.ids(each)) for each in slots]
         elif self.need_sort:
             self.free_list.num_staged += given
         else:
