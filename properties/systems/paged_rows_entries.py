@@ -70,7 +70,7 @@ class HalfPageGone(_OldHalfPage):
 class HalfPageOfAnother(_OldHalfPage):
     """Another row has its page, or the row as it was handed out before."""
 
-    weight: ClassVar[int] = 8
+    weight: ClassVar[int] = 40  # such states don't last
 
     @classmethod
     def wrong(cls, model: LineModel, side: LineSide, page: int, handle: tuple[int, int]) -> bool:

@@ -196,7 +196,7 @@ class SegmentGone(_OldSegment):
 class SegmentOfAnother(_OldSegment):
     """Another row has its page: it was taken over, or handed out again in between."""
 
-    weight: ClassVar[int] = 6
+    weight: ClassVar[int] = 20  # such states don't last
 
     @classmethod
     def wrong(cls, side: LineSide, page: int, handle: Handle) -> bool:
