@@ -130,14 +130,22 @@ class Fault(NamedTuple):
     found: str
 
 
-def refuse(call: str, faults: Sequence[Fault], todo: dict[type[PoolError], str]) -> None:
-    """Raise the smallest (kind, index) of `faults`; do nothing if there are none."""
+def refusal(
+    call: str, faults: Sequence[Fault], todo: dict[type[PoolError], str]
+) -> PoolError | None:
+    """The error of the smallest (kind, index) of `faults`; None if there are none."""
     if not faults:
-        return
+        return None
     kind = min((fault.kind for fault in faults), key=lambda each: each.rank)
     named = sorted((f for f in faults if f.kind is kind), key=lambda fault: fault.at)
     shown = "; ".join(f"[{fault.at}] {fault.found}" for fault in named[:MAX_IDS_SHOWN])
     more = len(named) - MAX_IDS_SHOWN
     rest = f"; and {more} more" if more > 0 else ""
     advice = todo.get(kind, "")
-    raise kind(f"{call}: {shown}{rest}" + (f". {advice}." if advice else "."))
+    return kind(f"{call}: {shown}{rest}" + (f". {advice}." if advice else "."))
+
+
+def refuse(call: str, faults: Sequence[Fault], todo: dict[type[PoolError], str]) -> None:
+    """Raise the smallest (kind, index) of `faults`; do nothing if there are none."""
+    if (error := refusal(call, faults, todo)) is not None:
+        raise error

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 
 from impl import checks, table
@@ -26,6 +27,7 @@ from impl.errors import (
     WrongShape,
     refuse,
 )
+from impl.kernels.arrays import HostArray
 
 TODO: dict[type[PoolError], str] = {
     OutOfRange: "Use rows that alloc_rows or alloc returned",
@@ -226,7 +228,7 @@ class ReqToTokenPool:
 
     def is_current(self, handle: Handle) -> bool:
         """Whether the row of `handle` is still held by the one it was handed to. O(1). §2."""
-        row, generation = _fields(handle)
+        row, generation = handle_fields(handle)
         return (
             0 < row <= self.size
             and bool(self._is_held[row])
@@ -245,7 +247,7 @@ class ReqToTokenPool:
         """
         stale, only_row = "", None
         if handle is not None:
-            only_row, _ = _fields(handle)
+            only_row, _ = handle_fields(handle)
             if not self.is_current(handle):
                 stale = f"write: {handle} isn't current: the row was freed. Take a new handle."
         table.write(self.req_to_token, indices, values, only_row, stale)
@@ -283,7 +285,18 @@ class ReqToTokenPool:
         return problems
 
 
-def _fields(handle: Any) -> tuple[int, int]:
+def held_and_generations(pool: ReqToTokenPool, rows: HostArray) -> tuple[HostArray, HostArray]:
+    """Whether each of `rows`, int64 [n] in 0..size, is held, and its generation. O(n)."""
+    held = np.frombuffer(pool._is_held, np.uint8)[rows]
+    return held, pool.req_generation.numpy()[rows]
+
+
+def row_fault(pool: ReqToTokenPool, index: int, row: int) -> Fault | None:
+    """What is wrong with `row` as one that somebody holds."""
+    return pool._row_fault(index, row)
+
+
+def handle_fields(handle: Any) -> tuple[int, int]:
     """Row and generation of a handle; any pair of ints is one."""
     if not isinstance(handle, (tuple, list)) or len(handle) != 2:
         raise WrongShape(f"a handle is (row, generation), got {handle!r}. Take it from handle().")

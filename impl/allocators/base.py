@@ -18,10 +18,9 @@ from typing import Any, Protocol
 import torch
 
 from impl import checks, kernels
-from impl.allocators import recount
-from impl.allocators.free_list import FreeList
-from impl.allocators.states import FREE, NEVER, OWNED, STAGED, PageStates
+from impl.allocators.book import Book
 from impl.errors import GroupNotOpen, GroupOpen, StillOwned, Unsupported
+from impl.rows import Handle, ReqToTokenPool
 
 Segment = tuple[torch.Tensor, int]
 
@@ -68,25 +67,17 @@ class BaseTokenToKVPoolAllocator(ABC):
         self.validate = validate
         # A tensor knows the index that a bare "cuda" leaves open.
         self.device = torch.empty(0, device=device).device
-        self._kernels = kernels.resolve(backend)
+        self.backend = kernels.resolve(backend)
         self._kvcache = kvcache
         self._build()
 
     def _build(self) -> None:
         self.num_pages = self.size // self.page_size
-        self._states = PageStates(self.num_pages, self.device)
-        self._list = self._new_free_list()
-        self._forget_group()
-
-    def _forget_group(self) -> None:
-        self._group_is_open = False
-        self._parked_slots: list[torch.Tensor] = []
-        self._parked_pages: list[torch.Tensor] = []
-        self._num_parked = 0
+        self._book = self._new_book()
 
     @abstractmethod
-    def _new_free_list(self) -> FreeList:
-        """An empty structure of the kind this family uses."""
+    def _new_book(self) -> Book:
+        """A book of `num_pages` free ids, of this family and backend."""
 
     # Taking
 
@@ -125,6 +116,54 @@ class BaseTokenToKVPoolAllocator(ABC):
         """Slots int64 [n] for position seq - 1 of every request; seq counts the new token.
 
         Arguments, errors and None as for `alloc_extend`. O(n). Spec: §4.
+        """
+
+    # Through the row table
+
+    @abstractmethod
+    def alloc_extend_rows(
+        self,
+        table: ReqToTokenPool,
+        rows: torch.Tensor,
+        rows_cpu: torch.Tensor,
+        prefix_lens: torch.Tensor,
+        prefix_lens_cpu: torch.Tensor,
+        seq_lens: torch.Tensor,
+        seq_lens_cpu: torch.Tensor,
+        extend_num_tokens: int,
+    ) -> torch.Tensor | None:
+        """`alloc_extend` of rows that the batch holds, written into the table as well.
+
+        `rows` [n] int32 or int64 with their host copy. The last slot of row i is read from
+        `table` at position prefix - 1; on success positions prefix..seq-1 hold the new slots, and
+        (row, generation) holds the new pages; else the table is as before. The first row call
+        binds the allocator to its table until `clear` or `resize`. Raises as `alloc_extend`, and
+        `OutOfRange`, `Reserved`, `RowNotHeld`; `Unsupported` for another table or without pages.
+        O(n + extend_num_tokens). Spec: §5a.
+        """
+
+    @abstractmethod
+    def alloc_decode_rows(
+        self,
+        table: ReqToTokenPool,
+        rows: torch.Tensor,
+        rows_cpu: torch.Tensor,
+        seq_lens: torch.Tensor,
+        seq_lens_cpu: torch.Tensor,
+    ) -> torch.Tensor | None:
+        """`alloc_decode` through the table, as `alloc_extend_rows` is an extend. O(n). §5a."""
+
+    @abstractmethod
+    def free_rows_segment(
+        self, handle: Handle, start: int, end: int, *, table: ReqToTokenPool | None = None
+    ) -> None:
+        """Give back the pages of positions start..end-1 of a held row, read from the table.
+
+        `start` at a page border. `table` need be given only before any other row call. Sees what
+        a plain free can't: a page that has passed to another row since. Raises `StaleHandle`,
+        `NegativeSize`, `Misaligned`, `OutOfRange`, `NotConsecutive`, `Reserved`, `NotOwned` (also
+        of a page held by another row), `DoubleFree`, `Duplicate`, `TooMany`, `WrongDtype`,
+        `WrongShape`, `Unsupported`. The table isn't changed. O(end - start). Spec: §5a.
         """
 
     # Giving back
@@ -180,21 +219,19 @@ class BaseTokenToKVPoolAllocator(ABC):
 
     def free_group_begin(self) -> None:
         """Park the frees that follow until `free_group_end`. `GroupOpen` when nested. Spec: §4."""
-        if self._group_is_open:
+        self._book.enter()
+        if self._book.group_is_open:
             raise GroupOpen("free_group_begin: a group is open already. End it first.")
-        self._group_is_open = True
+        self._book.group_is_open = True
 
     def free_group_end(self) -> None:
         """Release what the group parked. `GroupNotOpen` without one. O(parked). Spec: §4."""
-        if not self._group_is_open:
+        self._book.check()
+        if not self._book.group_is_open:
             raise GroupNotOpen("free_group_end: no group is open. Begin one first.")
-        if self._num_parked:
-            self._release_parked()
-        self._forget_group()
-
-    @abstractmethod
-    def _release_parked(self) -> None:
-        """Give back or stage everything parked, in this family's order."""
+        if self._book.num_parked:
+            self._book.release_parked()
+        self._book.forget_group()
 
     @contextmanager
     def free_group(self) -> Iterator[None]:
@@ -204,45 +241,27 @@ class BaseTokenToKVPoolAllocator(ABC):
             yield
         finally:
             # `clear` inside the body has closed it.
-            if self._group_is_open:
+            if self._book.group_is_open:
                 self.free_group_end()
 
     # Bookkeeping
 
-    @property
-    def _num_owned(self) -> int:
-        return self.num_pages - self._list.num_free - self._list.num_staged - self._num_parked
+    def check(self) -> None:
+        """Wait for every call so far and raise what it deferred; nothing where none is deferred."""
+        self._book.check()
 
-    def _fits(self, num_pages: int, bound: int) -> bool:
-        """Whether `num_pages` are free, after the merge that a `bound` beyond them asks for."""
-        if self._list.num_staged and bound > self._list.num_free:
-            self.merge_and_sort_free()
-        return num_pages <= self._list.num_free
-
-    def _take(self, num_pages: int) -> torch.Tensor:
-        pages = self._list.take(num_pages)
-        if num_pages:
-            self._states.mark(pages, OWNED)
-        return pages
-
-    def _release(self, pages: torch.Tensor) -> None:
-        """Give back `pages`, int64 and known to be out or parked."""
-        if self.need_sort:
-            self._list.stage(pages)
-            self._states.mark(pages, STAGED)
-        else:
-            self._list.give(pages)
-            self._states.mark(pages, FREE)
+    def recover(self) -> None:
+        """Back to the state just before the call whose fault was deferred; nothing without one."""
+        self._book.recover()
 
     def merge_and_sort_free(self) -> None:
         """Sort staged ids in; nothing if none are staged. O(pool log pool). Spec: §4."""
-        if self._list.num_staged:
-            self._states.mark(self._list.staged(), FREE)
-            self._list.merge()
+        self._book.enter()
+        self._book.merge()
 
     def available_size(self) -> int:
         """Slots free or staged; parked ones aren't available. O(1). Spec: §6."""
-        return (self._list.num_free + self._list.num_staged) * self.page_size
+        return (self._book.list.num_free + self._book.list.num_staged) * self.page_size
 
     @property
     def size_full(self) -> int:
@@ -251,13 +270,12 @@ class BaseTokenToKVPoolAllocator(ABC):
 
     def get_all_free_pages(self) -> torch.Tensor:
         """Free then staged ids, int64, storage of their own. O(pool). Spec: §4a."""
-        return torch.cat((self._list.free(), self._list.staged()))
+        self._book.check()
+        return self._book.all_free()
 
     def clear(self) -> None:
         """The initial state; closes an open group. Never raises. O(pool). Spec: §4."""
-        self._list.reset()
-        self._states.reset()
-        self._forget_group()
+        self._book.clear()
 
     def resize(self, config: PoolConfig) -> None:
         """Make the pool `config.max_total_num_tokens` slots large, in its initial state.
@@ -266,43 +284,27 @@ class BaseTokenToKVPoolAllocator(ABC):
         Spec: §4a.
         """
         size = checks.pool_size(getattr(config, "max_total_num_tokens", None), self.page_size)
-        if self._group_is_open:
+        self._book.check()
+        if self._book.group_is_open:
             raise GroupOpen("resize: a group is open. End it first.")
-        if self._num_owned:
-            raise StillOwned(f"resize: {self._num_owned} pages are out. Free them or clear first.")
+        if owned := self._book.num_owned:
+            raise StillOwned(f"resize: {owned} pages are out. Free them or clear first.")
         self.size = size
         self._build()
 
     def snapshot(self) -> dict[str, Any]:
         """The whole bookkeeping as plain Python; two of a kind behave alike. O(pool).
 
-        Keys: size, page_size, free, staged, group, parked_slots, parked_pages, holders, issued.
+        Keys: size, page_size, free, staged, group, parked_slots, parked_pages, holders, issued,
+        bound.
         """
-        states = self._states.by_page.tolist()
-        owned = [page for page, state in enumerate(states) if state == OWNED]
-        return {
-            "size": self.size,
-            "page_size": self.page_size,
-            "free": self._list.free_ids(),
-            "staged": self._list.staged_ids(),
-            "group": self._group_is_open,
-            "parked_slots": [slots.tolist() for slots in self._parked_slots],
-            "parked_pages": [pages.tolist() for pages in self._parked_pages],
-            "holders": dict.fromkeys(owned, "anonymous"),
-            "issued": [page for page, state in enumerate(states) if state > NEVER],
-        }
+        self._book.check()
+        return {"size": self.size, "page_size": self.page_size, **self._book.snapshot()}
 
     def audit(self) -> list[str]:
         """Recount everything from scratch: violated invariants, [] when healthy. O(pool)."""
-        return recount.audit(
-            states=self._states.by_page.tolist(),
-            free=self._list.free_ids(),
-            staged=self._list.staged_ids(),
-            parked_slots=[slots.tolist() for slots in self._parked_slots],
-            parked_pages=[pages.tolist() for pages in self._parked_pages],
-            page_size=self.page_size,
-            num_parked=self._num_parked,
-        )
+        self._book.check()
+        return self._book.audit()
 
     # What an engine also asks of its allocator
 

@@ -13,7 +13,7 @@ import torch
 from impl import checks
 from impl.errors import MAX_IDS_SHOWN, BadLengths, PoolError
 from impl.kernels import decode, extend
-from impl.kernels.transfer import int64
+from impl.kernels.arrays import HostArray, host_array
 
 EXTEND_DEVICE = ("prefix_lens", "seq_lens", "last_loc")
 EXTEND_HOST = ("prefix_lens_cpu", "seq_lens_cpu")
@@ -29,51 +29,50 @@ def plan_extend(
     extend_num_tokens: Any,
     num_new_pages: Any,
     device: torch.device,
-    constants: extend.HostConstants,
-) -> extend.ExtendPlan:
-    """The plan of an extend whose host data holds together. O(n)."""
+    page_size: int,
+) -> tuple[extend.ExtendPlan, list[HostArray]]:
+    """Plan and host lengths of an extend whose host data holds together. O(n)."""
     errors: Errors = []
-    if not _well_formed(on_device, on_host, device):
-        errors = _argument_errors(EXTEND_DEVICE, on_device, EXTEND_HOST, on_host, device)
-    tokens = _int_or_none(extend_num_tokens, "extend_num_tokens", errors)
+    if not well_formed(on_device, on_host, device):
+        errors = argument_errors(EXTEND_DEVICE, on_device, EXTEND_HOST, on_host, device)
+    tokens = int_or_none(extend_num_tokens, "extend_num_tokens", errors)
     pages = None
     if num_new_pages is not None:
-        pages = _int_or_none(num_new_pages, "num_new_pages", errors)
-    batch = None
-    if not errors or _usable(on_host):
-        batch = extend.plan(int64(on_host[0]), int64(on_host[1]), constants)
-        if batch is None or batch.num_tokens != tokens or pages not in (None, batch.num_pages):
-            errors.append(_contradiction(batch, on_host, tokens, pages))
+        pages = int_or_none(num_new_pages, "num_new_pages", errors)
+    batch, hosts = None, []
+    if not errors or usable(on_host):
+        hosts = [host_array(each) for each in on_host]
+        batch = extend.plan(hosts[0], hosts[1], page_size)
+        errors += extend_errors("alloc_extend", batch, on_host, tokens, pages)
     if errors:
         checks.raise_first(errors)
     assert batch is not None, "a batch without a plan has an error"
-    return batch
+    return batch, hosts
 
 
 def plan_decode(
     on_device: Sequence[torch.Tensor],
     on_host: torch.Tensor,
     device: torch.device,
-    constants: extend.HostConstants,
-) -> decode.DecodePlan:
-    """The plan of a decode whose host data holds together. O(n)."""
+    page_size: int,
+) -> tuple[decode.DecodePlan, HostArray]:
+    """Plan and host lengths of a decode whose host data holds together. O(n)."""
     errors: Errors = []
-    if not _well_formed(on_device, (on_host,), device):
-        errors = _argument_errors(DECODE_DEVICE, on_device, DECODE_HOST, (on_host,), device)
+    if not well_formed(on_device, (on_host,), device):
+        errors = argument_errors(DECODE_DEVICE, on_device, DECODE_HOST, (on_host,), device)
     batch = None
-    if not errors or _usable((on_host,)):
-        batch = decode.plan(int64(on_host), constants)
+    if not errors or usable((on_host,)):
+        host = host_array(on_host)
+        batch = decode.plan(host, page_size)
         if batch is None:
-            found = _shown((i, f"seq {seq}") for i, seq in enumerate(on_host.tolist()) if seq < 1)
-            text = f"alloc_decode: {found}. Lengths count the new token: at least 1."
-            errors.append(BadLengths(text))
+            errors.append(seq_error("alloc_decode", on_host))
     if errors:
         checks.raise_first(errors)
     assert batch is not None, "a batch without a plan has an error"
-    return batch
+    return batch, host
 
 
-def _well_formed(on_device: Sequence[Any], on_host: Sequence[Any], device: torch.device) -> bool:
+def well_formed(on_device: Sequence[Any], on_host: Sequence[Any], device: torch.device) -> bool:
     """Whether all are id tensors where they belong, of one length."""
     shape = getattr(on_device[0], "shape", None)
     for tensors, where in ((on_device, device), (on_host, checks.CPU)):
@@ -83,7 +82,7 @@ def _well_formed(on_device: Sequence[Any], on_host: Sequence[Any], device: torch
     return True
 
 
-def _argument_errors(
+def argument_errors(
     device_names: Sequence[str],
     on_device: Sequence[Any],
     host_names: Sequence[str],
@@ -113,14 +112,14 @@ def _argument_errors(
     return errors
 
 
-def _usable(on_host: Sequence[Any]) -> bool:
+def usable(on_host: Sequence[Any]) -> bool:
     """Whether a plan can be computed although another argument is refused."""
     return all(checks.is_ids(tensor, checks.CPU) for tensor in on_host) and (
         len({tensor.shape[0] for tensor in on_host}) == 1
     )
 
 
-def _int_or_none(value: Any, name: str, errors: Errors) -> int | None:
+def int_or_none(value: Any, name: str, errors: Errors) -> int | None:
     try:
         return checks.host_int(value, name)
     except PoolError as error:
@@ -128,28 +127,39 @@ def _int_or_none(value: Any, name: str, errors: Errors) -> int | None:
         return None
 
 
-def _contradiction(
+def extend_errors(
+    call: str,
     batch: extend.ExtendPlan | None,
     on_host: Sequence[torch.Tensor],
     tokens: int | None,
     pages: int | None,
-) -> BadLengths | None:
-    """Lengths that can't be, or counts that they don't add up to."""
+) -> Errors:
+    """Lengths (prefix, seq) that can't be, or counts that they don't add up to."""
     if batch is None:
         pairs = enumerate(zip(on_host[0].tolist(), on_host[1].tolist(), strict=True))
         found = _shown((i, f"prefix {p}, seq {s}") for i, (p, s) in pairs if not 0 <= p <= s)
-        return BadLengths(f"alloc_extend: {found}. A prefix lies between 0 and its seq.")
+        return [BadLengths(f"{call}: {found}. A prefix lies between 0 and its seq.")]
     if tokens is not None and tokens != batch.num_tokens:
-        return BadLengths(
-            f"alloc_extend: extend_num_tokens is {tokens}, the lengths add up to "
-            f"{batch.num_tokens} new tokens. Pass their sum."
-        )
+        return [
+            BadLengths(
+                f"{call}: extend_num_tokens is {tokens}, the lengths add up to "
+                f"{batch.num_tokens} new tokens. Pass their sum."
+            )
+        ]
     if pages is not None and pages != batch.num_pages:
-        return BadLengths(
-            f"alloc_extend: num_new_pages is {pages}, the lengths need {batch.num_pages} pages. "
-            "Pass the exact count or None."
-        )
-    return None
+        return [
+            BadLengths(
+                f"{call}: num_new_pages is {pages}, the lengths need {batch.num_pages} pages. "
+                "Pass the exact count or None."
+            )
+        ]
+    return []
+
+
+def seq_error(call: str, on_host: torch.Tensor) -> BadLengths:
+    """The error of a decode that has a length below 1."""
+    found = _shown((i, f"seq {seq}") for i, seq in enumerate(on_host.tolist()) if seq < 1)
+    return BadLengths(f"{call}: {found}. Lengths count the new token: at least 1.")
 
 
 def _shown(items: Any) -> str:

@@ -22,6 +22,7 @@ from impl.errors import (
     PoolError,
     Reserved,
 )
+from impl.rows import Handle
 
 TODO: dict[type[PoolError], str] = {
     NotConsecutive: "Give the slots of consecutive positions from a page border on, or use free",
@@ -103,21 +104,25 @@ def of_consecutive(segments: Sequence[Sequence[int]], page_size: int) -> list[Fa
 
 
 def of_batch(
-    device_lens: tuple[list[int], list[int]],
-    host_lens: tuple[list[int], list[int]],
+    lens: Sequence[tuple[list[int], list[int]]],
     last_loc: list[int],
     states: Sequence[int],
     page_size: int,
 ) -> list[Fault]:
-    """Faults of an extend; lengths as (prefix, seq), `states` of the pages of `last_loc`."""
+    """Faults of an extend or decode; lengths as (device, host), of prefix and seq or of seq only.
+
+    `states` are those of the pages of `last_loc`.
+    """
     faults = []
     continued_by: dict[int, int] = {}
     for index, last in enumerate(last_loc):
-        prefix, seq = host_lens[0][index], host_lens[1][index]
-        device = device_lens[0][index], device_lens[1][index]
-        if device != (prefix, seq):
-            found = f"prefix and seq are {device} on the device, {(prefix, seq)} on the host"
+        device = tuple(on_device[index] for on_device, _ in lens)
+        host = tuple(on_host[index] for _, on_host in lens)
+        if device != host:
+            found = f"the lengths are {device} on the device, {host} on the host"
             faults.append(Fault(BadLengths, index, found))
+        seq = host[-1]
+        prefix = host[0] if len(host) > 1 else seq - 1
         page, offset = last // page_size, prefix % page_size
         if (last + 1) % page_size != offset or (prefix == 0 and last != -1):
             found = f"last_loc {last} doesn't fit a prefix of {prefix}"
@@ -129,3 +134,45 @@ def of_batch(
             found = f"page {page} is continued by request {continued_by[page]} already"
             faults.append(Fault(Duplicate, index, found))
     return faults
+
+
+def of_rows(
+    rows: tuple[list[int], list[int], list[int]],
+    prefix_lens: list[int],
+    last_loc: list[int],
+    holders: Sequence[Handle | None],
+    page_size: int,
+) -> list[Fault]:
+    """Faults of a batch through the table; rows as (device, host, generation).
+
+    `last_loc` is what the table has before the new positions, `holders` are those of its pages.
+    """
+    faults = []
+    for index, (on_device, row, generation) in enumerate(zip(*rows, strict=True)):
+        last, prefix = last_loc[index], prefix_lens[index]
+        if on_device != row:
+            found = f"the row is {on_device} on the device, {row} on the host"
+            faults.append(Fault(BadLengths, index, found))
+        if prefix and last < page_size:
+            found = f"entry ({row}, {prefix - 1}) is {last}: it was never written"
+            faults.append(Fault(BadLastLoc, index, found))
+        holder = holders[index]
+        if prefix % page_size and holder is not None and holder != (row, generation):
+            found = f"page {last // page_size} of row {row}'s last slot {last} {_held(holder)}"
+            faults.append(Fault(BadLastLoc, index, found))
+    return faults
+
+
+def of_strangers(
+    items: Iterable[tuple[int, int]], holders: Sequence[Handle | None], due: Handle
+) -> list[Fault]:
+    """Pages, as (index, page), that another than `due` holds; `holders` in the same order."""
+    return [
+        Fault(NotOwned, index, f"page {page} {_held(holder)}, not by {tuple(due)}")
+        for (index, page), holder in zip(items, holders, strict=True)
+        if holder is not None and holder != due
+    ]
+
+
+def _held(holder: Handle) -> str:
+    return f"is held by row {holder.row}, generation {holder.generation}"

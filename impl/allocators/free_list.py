@@ -3,98 +3,99 @@
 `PageStack` gives and takes at the front, `SlotRing` takes at the front and gives at the back.
 Ids staged wait in a second array until a merge sorts everything (O(pool), the only operation
 besides `reset` that isn't O(k)). Ids are trusted: whoever calls has checked them and their
-number. Spec: `spec/core.md` §3, §4, §5 (structure of the free list).
+number. Ids go in and out as int64 arrays of the pool's device. Spec: `spec/core.md` §3, §4, §5
+(structure of the free list).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 
+from impl.kernels.arrays import Array, Arrays, Viewed
 
-class FreeList(ABC):
+
+class FreeList(Viewed, ABC):
     """The staged half, which both have; free ids are the heirs' business."""
 
-    def __init__(self, num_ids: int, device: torch.device, need_sort: bool) -> None:
+    _views: ClassVar[Mapping[str, str]] = {"_ids": "ids", "_staged": "staged_ids"}
+    _ids: Array
+    _staged: Array
+
+    def __init__(
+        self, num_ids: int, device: torch.device, arrays: Arrays, *, need_sort: bool
+    ) -> None:
         self.num_ids = num_ids
         self.num_free = num_ids
         self.num_staged = 0
-        self._ids = torch.empty(num_ids, dtype=torch.int64, device=device)
+        self.ids = torch.empty(num_ids, dtype=torch.int64, device=device)
         # Without `need_sort` nothing is ever staged.
-        self._staged = torch.empty(num_ids if need_sort else 0, dtype=torch.int64, device=device)
+        self.staged_ids = torch.empty(num_ids if need_sort else 0, dtype=torch.int64, device=device)
+        self._arrays = arrays
+        self._view()
         self.reset()
 
     def reset(self) -> None:
         """Everything free, ascending; nothing staged. O(pool)."""
-        torch.arange(1, self.num_ids + 1, out=self._ids)
+        torch.arange(1, self.num_ids + 1, out=self.ids)
         self.num_free = self.num_ids
         self.num_staged = 0
 
     @abstractmethod
-    def take(self, count: int) -> torch.Tensor:
+    def take(self, count: int) -> Array:
         """Remove the first `count` ids; the result may be a view, valid until the next call."""
 
     @abstractmethod
-    def give(self, ids: torch.Tensor) -> None:
+    def give(self, ids: Array) -> None:
         """Put `ids` back, in the order given, at this list's end for returns."""
 
     @abstractmethod
-    def free(self) -> torch.Tensor:
+    def free(self) -> Array:
         """The free ids in order; may be a view, valid until the next call."""
 
     @abstractmethod
-    def free_ids(self) -> list[int]:
-        """The free ids in order, on the host. O(pool)."""
-
-    def staged_ids(self) -> list[int]:
-        """The staged ids in order, on the host. O(pool)."""
-        ids: list[int] = self._staged.tolist()
-        return ids[: self.num_staged]
-
-    @abstractmethod
-    def _rewrite(self, ids: torch.Tensor) -> None:
+    def _rewrite(self, ids: Array) -> None:
         """Make `ids` the whole free list."""
 
-    def stage(self, ids: torch.Tensor) -> None:
+    def stage(self, ids: Array) -> None:
         """Put `ids` behind what is staged."""
         end = self.num_staged + ids.shape[0]
         self._staged[self.num_staged : end] = ids
         self.num_staged = end
 
-    def staged(self) -> torch.Tensor:
+    def staged(self) -> Array:
         """The staged ids in order: a view, valid until the next call."""
         return self._staged[: self.num_staged]
 
     def merge(self) -> None:
         """Sort staged and free ids together, ascending; nothing if none are staged. O(pool)."""
         if self.num_staged:
-            self._rewrite(torch.cat((self.free(), self.staged())).sort().values)
+            both = self._arrays.joined((self.free(), self.staged()))
+            self._rewrite(self._arrays.sorted(both))
             self.num_staged = 0
 
 
 class PageStack(FreeList):
     """`_ids[head:]` is free. What is out or staged equals `head`, so what comes back fits."""
 
-    def take(self, count: int) -> torch.Tensor:
+    def take(self, count: int) -> Array:
         head = self.num_ids - self.num_free
         self.num_free -= count
         return self._ids[head : head + count]
 
-    def give(self, ids: torch.Tensor) -> None:
+    def give(self, ids: Array) -> None:
         head = self.num_ids - self.num_free
         count = ids.shape[0]
         self._ids[head - count : head] = ids
         self.num_free += count
 
-    def free(self) -> torch.Tensor:
+    def free(self) -> Array:
         return self._ids[self.num_ids - self.num_free :]
 
-    def free_ids(self) -> list[int]:
-        ids: list[int] = self._ids.tolist()
-        return ids[self.num_ids - self.num_free :]
-
-    def _rewrite(self, ids: torch.Tensor) -> None:
+    def _rewrite(self, ids: Array) -> None:
         self.num_free = ids.shape[0]
         self._ids[self.num_ids - self.num_free :] = ids
 
@@ -106,13 +107,13 @@ class SlotRing(FreeList):
         super().reset()
         self._start = 0
 
-    def take(self, count: int) -> torch.Tensor:
+    def take(self, count: int) -> Array:
         taken = self._span(count)
         self.num_free -= count
         self._start = (self._start + count) % self.num_ids if self.num_ids else 0
         return taken
 
-    def give(self, ids: torch.Tensor) -> None:
+    def give(self, ids: Array) -> None:
         count = ids.shape[0]
         begin = self._start + self.num_free
         begin -= self.num_ids if begin >= self.num_ids else 0
@@ -122,20 +123,16 @@ class SlotRing(FreeList):
             self._ids[: count - upper] = ids[upper:]
         self.num_free += count
 
-    def free(self) -> torch.Tensor:
+    def free(self) -> Array:
         return self._span(self.num_free)
 
-    def free_ids(self) -> list[int]:
-        ids: list[int] = self._ids.tolist()
-        return (ids[self._start :] + ids[: self._start])[: self.num_free]
-
-    def _span(self, count: int) -> torch.Tensor:
+    def _span(self, count: int) -> Array:
         end = self._start + count
         if end <= self.num_ids:
             return self._ids[self._start : end]
-        return torch.cat((self._ids[self._start :], self._ids[: end - self.num_ids]))
+        return self._arrays.joined((self._ids[self._start :], self._ids[: end - self.num_ids]))
 
-    def _rewrite(self, ids: torch.Tensor) -> None:
+    def _rewrite(self, ids: Array) -> None:
         self._start = 0
         self.num_free = ids.shape[0]
         self._ids[: self.num_free] = ids

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from impl.allocators.states import (
     BEYOND,
     FREE,
@@ -13,6 +15,7 @@ from impl.allocators.states import (
     RESERVED,
     STAGED,
 )
+from impl.rows import Handle
 
 
 def audit(
@@ -24,6 +27,7 @@ def audit(
     parked_pages: list[list[int]],
     page_size: int,
     num_parked: int,
+    holders: Mapping[int, Handle],
 ) -> list[str]:
     """Violations of: free, staged, parked and owned are a partition of 1..num_pages.
 
@@ -52,6 +56,11 @@ def audit(
             f"I34: {num_parked} pages count as parked, the piles hold "
             f"{len(slot_pages) + len(page_pages)}"
         )
+    problems += [
+        f"I34: page {page} is held by {tuple(holder)} and {MEANING[expected[page]]}"
+        for page, holder in holders.items()
+        if expected[page] != OWNED
+    ]
     if states != expected:
         problems += [
             f"I34: page {page} is {MEANING[want]} by the lists, {MEANING[have]} by its state"

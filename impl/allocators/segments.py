@@ -12,14 +12,12 @@ import torch
 
 from impl import checks
 from impl.errors import Misaligned, NegativeSize, OverlappingSegments, PoolError, WrongShape
-from impl.kernels.transfer import int64
 
 
 def parse(segments: Iterable[Any], page_size: int, device: torch.device) -> list[torch.Tensor]:
-    """The slots of the non-empty segments, int64; the smallest immediate fault is raised.
+    """The slots of the non-empty segments as given; the smallest immediate fault is raised.
 
-    Empty segments are type-checked and skipped. The same tensors are returned where they are
-    int64 already: copy what is kept.
+    Empty segments are type-checked and skipped.
     """
     errors: list[PoolError | None] = []
     slots: list[torch.Tensor] = []
@@ -42,7 +40,7 @@ def parse(segments: Iterable[Any], page_size: int, device: torch.device) -> list
             continue
         errors.append(_position_fault(index, start, page_size, end_page))
         end_page = (start + length - 1) // page_size
-        slots.append(int64(free_index))
+        slots.append(free_index)
     checks.raise_first(errors)
     return slots
 

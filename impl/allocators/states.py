@@ -1,13 +1,20 @@
-"""What became of every page: one byte each.
+"""What became of every page, one byte each, and who holds it.
 
 This decides `NotOwned`, `DoubleFree` and `Duplicate` at O(ids named). Entry 0 stands for the
-reserved page, the last for everything beyond the pool, so that any id has an entry once it is
-clipped. Spec: `spec/core.md` §4 (double free), §4b.
+reserved page, the last for everything beyond the pool, so that any id has an entry. A page that
+came through the row calls has a holder, (row, generation); all others are anonymous, row 0.
+Spec: `spec/core.md` §4 (double free), §4b, §5a.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import torch
+
+from impl.kernels.arrays import Array, Arrays, HostArray, Truth, Viewed
+from impl.rows import Handle
 
 # Ordered: what a page-id free accepts is OWNED, what a slot free accepts is PARKED_SLOTS and up.
 RESERVED, BEYOND, NEVER, FREE, STAGED, PARKED_PAGES, PARKED_SLOTS, OWNED = range(8)
@@ -23,23 +30,26 @@ MEANING = {
     OWNED: "owned",
 }
 
-Pair = tuple[torch.Tensor, torch.Tensor]
 
+class PageStates(Viewed):
+    """States and holders of pages 1..num_pages. Ids are int64 arrays."""
 
-class PageStates:
-    """States of pages 1..num_pages. Ids are int64 on the pool's device, clipped where said so."""
+    _views: ClassVar[Mapping[str, str]] = {
+        "_states": "by_page",
+        "_rows": "holder_rows",
+        "_generations": "holder_generations",
+    }
+    _states: Array
+    _rows: Array
+    _generations: Array
 
-    def __init__(self, num_pages: int, device: torch.device) -> None:
+    def __init__(self, num_pages: int, device: torch.device, arrays: Arrays) -> None:
         self.num_pages = num_pages
         self.by_page = torch.empty(num_pages + 2, dtype=torch.uint8, device=device)
-        self._all_differ = torch.tensor(True, device=device)
-        self._least = torch.tensor(0, device=device)
-        self._most = torch.tensor(num_pages + 1, device=device)
-        each = torch.arange(8, dtype=torch.uint8, device=device)
-        self._owned = each[OWNED]
-        self._parked_slots = each[PARKED_SLOTS]
-        # Broadcast sources: a scatter of a tensor costs half of what filling with a scalar does.
-        self._sources = each.unsqueeze(1).expand(8, num_pages + 2).unbind()
+        self.holder_rows = torch.zeros(num_pages + 2, dtype=torch.int32, device=device)
+        self.holder_generations = torch.zeros(num_pages + 2, dtype=torch.int64, device=device)
+        self._arrays = arrays
+        self._view()
         self.reset()
 
     def reset(self) -> None:
@@ -47,33 +57,57 @@ class PageStates:
         self.by_page.fill_(NEVER)
         self.by_page[0] = RESERVED
         self.by_page[-1] = BEYOND
+        self.holder_rows.zero_()
+        self.has_holders = False
 
-    def clip(self, ids: torch.Tensor) -> torch.Tensor:
-        """A copy in which ids below 1 name the reserved entry, ids beyond the pool the last."""
-        return torch.clamp(ids, self._least, self._most)
+    def look(self, ids: Array) -> Array:
+        """The states of any ids, uint8: RESERVED below 1, BEYOND above the pool."""
+        return self._arrays.look(self._states, ids)
 
-    def look(self, clipped: torch.Tensor) -> torch.Tensor:
-        """The states of `clipped`, uint8."""
-        return self.by_page.index_select(0, clipped)
+    def mark(self, pages: Array, state: int) -> None:
+        """Set the state of `pages`, which are in the pool; who held them does so no more."""
+        self._states[pages] = state
+        if self.has_holders:
+            self._rows[pages] = 0
 
-    def mark(self, clipped: torch.Tensor, state: int) -> None:
-        """Set the state of `clipped` (no more ids than pages)."""
-        self.by_page.scatter_(0, clipped, self._sources[state])
+    def hold(self, pages: Array, rows: Array, generations: Array) -> None:
+        """Make (row, generation) the holders of `pages`, which are owned."""
+        self.has_holders = True
+        self._rows[pages] = rows
+        self._generations[pages] = generations
 
-    def owned(self, clipped: torch.Tensor) -> Pair:
-        """Two tensors, equal if and only if all of `clipped` (at least one) are owned."""
-        return self.by_page.index_select(0, clipped).amin(), self._owned
+    def owned(self, ids: Array) -> Truth:
+        """That all of any ids are owned."""
+        return self._arrays.all_are(self.look(ids), OWNED)
 
-    def once(self, clipped: torch.Tensor) -> Pair:
-        """Two tensors, equal if and only if no entry is named twice in `clipped`.
+    def held_by(self, ids: Array, rows: Array | int, generations: Array | int) -> Truth:
+        """That each of any ids is held by nobody in particular or by this one."""
+        holders = self._arrays.look(self._rows, ids)
+        theirs = self._arrays.look(self._generations, ids) == generations
+        return (holders == 0) | ((holders == rows) & theirs)
 
-        By a sort of the ids named: a claim for each page would be read all over the pool.
-        """
-        ordered = clipped.sort().values
-        return (ordered[1:] != ordered[:-1]).all(), self._all_differ
+    def holders(self, ids: Array) -> list[Handle | None]:
+        """Who holds each of any ids, on the host; None for nobody in particular."""
+        rows = self._arrays.look(self._rows, ids).tolist()
+        generations = self._arrays.look(self._generations, ids).tolist()
+        pairs = zip(rows, generations, strict=True)
+        return [Handle(*pair) if pair[0] else None for pair in pairs]
 
-    def lowest_and_unparked(self, states: torch.Tensor) -> tuple[int, int]:
-        """The lowest of `states`, and how many aren't parked by slots: one host read."""
-        unparked = (states != self._parked_slots).sum()
-        lowest, count = torch.stack((states.amin().to(torch.int64), unparked)).tolist()
-        return lowest, count
+    def all_holders(self) -> dict[int, Handle]:
+        """Page to holder, anonymous pages left out. O(pool)."""
+        if not self.has_holders:
+            return {}
+        generations = self.holder_generations.tolist()
+        return {
+            page: Handle(row, generations[page])
+            for page, row in enumerate(self.holder_rows.tolist())
+            if row
+        }
+
+
+def sent_holders(
+    arrays: Arrays, rows: HostArray, generations: HostArray, new_pages: HostArray
+) -> tuple[Array, Array]:
+    """The holder of each new page of a batch, on the device: rows and generations."""
+    each_row, each_generation = arrays.send(rows.repeat(new_pages), generations.repeat(new_pages))
+    return each_row, each_generation

@@ -8,17 +8,17 @@ from typing import Any, NoReturn
 import torch
 
 from impl import checks
-from impl.allocators import faults
 from impl.allocators.base import BaseTokenToKVPoolAllocator, Segment
-from impl.allocators.free_list import FreeList, SlotRing
 from impl.allocators.segments import parse as parse_segments
-from impl.allocators.states import PARKED_SLOTS
-from impl.errors import TooMany, Unsupported, refuse
-from impl.kernels.transfer import agree, int64
+from impl.allocators.slot_book import SlotBook
+from impl.errors import Unsupported
+from impl.rows import Handle, ReqToTokenPool
 
 
 class TokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
     """The contract with a page of one slot: ids are slots 1..size. Spec: §3."""
+
+    _book: SlotBook
 
     def __init__(
         self,
@@ -42,14 +42,21 @@ class TokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
             validate=validate,
         )
 
-    def _new_free_list(self) -> FreeList:
-        return SlotRing(self.num_pages, self.device, self.need_sort)
+    def _new_book(self) -> SlotBook:
+        return SlotBook(
+            self.num_pages,
+            1,
+            device=self.device,
+            need_sort=self.need_sort,
+            validate=self.validate,
+        )
 
     def alloc(self, need_size: int) -> torch.Tensor | None:
+        self._book.enter()
         size = checks.host_size(need_size, "need_size")
-        if not self._fits(size, bound=size):
+        if not self._book.fits(size, bound=size):
             return None
-        return self._take(size).clone()
+        return self._book.take_slots(size)
 
     def alloc_extend(
         self,
@@ -70,6 +77,37 @@ class TokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
         """Always `Unsupported`: without pages nothing is continued; use `alloc`. Spec: §3."""
         raise Unsupported("alloc_decode: this allocator has no pages. Use alloc(batch_size).")
 
+    def alloc_extend_rows(
+        self,
+        table: ReqToTokenPool,
+        rows: torch.Tensor,
+        rows_cpu: torch.Tensor,
+        prefix_lens: torch.Tensor,
+        prefix_lens_cpu: torch.Tensor,
+        seq_lens: torch.Tensor,
+        seq_lens_cpu: torch.Tensor,
+        extend_num_tokens: int,
+    ) -> NoReturn:
+        """Always `Unsupported`: without pages nothing is continued; use `alloc`. Spec: §5a."""
+        raise Unsupported("alloc_extend_rows: this allocator has no pages. Use alloc and write.")
+
+    def alloc_decode_rows(
+        self,
+        table: ReqToTokenPool,
+        rows: torch.Tensor,
+        rows_cpu: torch.Tensor,
+        seq_lens: torch.Tensor,
+        seq_lens_cpu: torch.Tensor,
+    ) -> NoReturn:
+        """Always `Unsupported`: without pages nothing is continued; use `alloc`. Spec: §5a."""
+        raise Unsupported("alloc_decode_rows: this allocator has no pages. Use alloc and write.")
+
+    def free_rows_segment(
+        self, handle: Handle, start: int, end: int, *, table: ReqToTokenPool | None = None
+    ) -> NoReturn:
+        """Always `Unsupported`: slots have no holders here; use `free`. Spec: §5a."""
+        raise Unsupported("free_rows_segment: this allocator has no holders. Use free.")
+
     def free(self, free_index: torch.Tensor) -> None:
         self._free("free", "free_index", free_index)
 
@@ -89,40 +127,13 @@ class TokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
         self._free_segments("free_full_segments", segments)
 
     def _free_segments(self, call: str, segments: Iterable[Segment]) -> None:
+        self._book.enter()
         slots = parse_segments(segments, 1, self.device)
         if slots:
             self._free(call, "segments", torch.cat(slots))
 
     def _free(self, call: str, name: str, slots: torch.Tensor) -> None:
+        self._book.enter()
         checks.require_ids(slots, name, self.device)
-        count = slots.shape[0]
-        if not count:
-            return
-        ids = int64(slots)
-        clipped = self._states.clip(ids)
-        if count > self._num_owned:
-            self._refuse(call, ids, clipped)
-        if self.validate and not agree([self._states.owned(clipped), self._states.once(clipped)]):
-            self._refuse(call, ids, clipped)
-        if self._group_is_open:
-            self._states.mark(clipped, PARKED_SLOTS)
-            self._num_parked += count
-            self._parked_slots.append(clipped)
-        else:
-            self._release(clipped)
-
-    def _refuse(self, call: str, ids: torch.Tensor, clipped: torch.Tensor) -> None:
-        """Name the smallest fault of `ids`, of which not all are out, or some are twice."""
-        named, states = ids.tolist(), self._states.look(clipped).tolist()
-        new = {slot for slot, state in zip(named, states, strict=True) if state != PARKED_SLOTS}
-        # Unchecked values may repeat ids; still no more may come back than are out.
-        num_new = len(new) if self.validate else len(named)
-        if num_new > self._num_owned:
-            raise TooMany(
-                f"{call}: {num_new} slots given back, {self._num_owned} are out. "
-                "Free each slot once."
-            )
-        refuse(call, faults.of_pages(enumerate(named), states, self.num_pages), faults.TODO)
-
-    def _release_parked(self) -> None:
-        self._release(torch.cat(self._parked_slots))
+        if slots.shape[0]:
+            self._book.free_slots(call, slots)

@@ -8,38 +8,37 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
+import numpy as np
 
-from impl.kernels.extend import HostConstants
-from impl.kernels.transfer import send
+from impl.kernels.arrays import Array, Arrays, HostArray
 
 
 class DecodePlan(NamedTuple):
-    """The host's half; tensors are int64 on the host."""
+    """The host's half; arrays int64 on the host."""
 
     num_pages: int
-    shortest_prefix: int
-    longest_prefix: int
-    prefix_lens: torch.Tensor  # [n], also the new positions
-    offsets: torch.Tensor  # [n] of the new positions in their pages
-    half: torch.Tensor  # requests that continue a half-filled page; all others open one
+    prefix_lens: HostArray  # [n], also the new positions
+    offsets: HostArray  # [n] of the new positions in their pages
+    opening: HostArray  # requests that open a page, ascending; all others continue one
 
 
-def plan(seq_lens: torch.Tensor, constants: HostConstants) -> DecodePlan | None:
+def plan(seq_lens: HostArray, page_size: int) -> DecodePlan | None:
     """Plan from host lengths int64 [n], new token counted; None where one is below 1."""
     if not seq_lens.shape[0]:
-        return DecodePlan(0, 0, 0, *[seq_lens] * 3)
-    shortest, longest = (int(bound) for bound in seq_lens.aminmax())
-    if shortest < 1:
+        return DecodePlan(0, seq_lens, seq_lens, seq_lens)
+    if np.minimum.reduce(seq_lens) < 1:
         return None
-    prefix_lens = seq_lens - constants.one
-    offsets = torch.remainder(prefix_lens, constants.page_size)
-    half = offsets.nonzero().view(-1)
-    num_pages = seq_lens.shape[0] - half.shape[0]
-    return DecodePlan(num_pages, shortest - 1, longest - 1, prefix_lens, offsets, half)
+    prefix_lens = seq_lens - 1
+    offsets = prefix_lens % page_size
+    opening = (offsets == 0).nonzero()[0]
+    return DecodePlan(opening.shape[0], prefix_lens, offsets, opening)
 
 
-def place(batch: DecodePlan, after_last: torch.Tensor, first_slots: torch.Tensor) -> torch.Tensor:
-    """Slots int64 [n]: `after_last` (last_loc + 1, overwritten) or a new page's first slot."""
-    (offsets,) = send(after_last.device, batch.offsets)
-    return after_last.masked_scatter_(offsets.logical_not(), first_slots)
+def place(
+    arrays: Arrays, batch: DecodePlan, after_last: Array, new_pages: Array, page_size: int
+) -> Array:
+    """Slots int64 [n]: `after_last` (`last_loc + 1`, overwritten), or a new page's first slot."""
+    if batch.num_pages:
+        (opening,) = arrays.send(batch.opening)
+        after_last[opening] = new_pages * page_size
+    return after_last

@@ -1,0 +1,387 @@
+"""Slots for an extend or a decode, `last_loc` given or read from the row table.
+
+Two kernels. *Plan* is one program: it checks all requests, claims the half-filled pages that they
+continue (so that two that continue one page show), decides, and leaves prefix sums. *Fill* is a
+grid over tiles of output tokens, each of which finds its request in the prefix sums: balanced for
+one very long prompt, and nothing is O(batch^2). A small fill is done by the plan's program, so a
+decode or a short extend is a single launch.
+
+The caller has made all tests that host data decides: lengths that fit, enough free pages, and with
+rows that every row is held, named once, and wide enough. The faults left are `BadLengths` (host
+and device differ), `BadLastLoc` and `Duplicate`. New pages come from `ids[head:]` in batch order;
+the caller advances its head by as many as the host lengths say. Spec: `spec/core.md` §4, §5, §5a.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from impl.kernels.device.common import (
+    BAD_LAST_LOC,
+    BAD_LENGTHS,
+    BLOCK,
+    DUPLICATE,
+    KIND,
+    NO_CLAIM,
+    NO_FAULT,
+    OWNED,
+    clip,
+    helper,
+    kernel,
+    report_page,
+    search,
+    write_record,
+)
+from impl.kernels.device.pages import Pages
+
+Tensor = torch.Tensor
+
+# Rows of the scratch buffer `sums`: what a fill needs of a request.
+SCRATCH_ROWS = 4
+# Up to so many tokens the plan's program fills: four tiles take it less than a launch costs.
+FUSED_TOKENS = 4 * BLOCK
+
+
+@helper
+def _last_loc(last_loc, table, row, prefix, row_stride, column_stride, i, m, ROWS: tl.constexpr):
+    """The slot of position prefix - 1, -1 without one (with rows; else as given)."""
+    if ROWS:
+        at = row * row_stride + (prefix - 1) * column_stride
+        last = tl.load(table + at, mask=m & (prefix > 0), other=-1)
+    else:
+        last = tl.load(last_loc + i, mask=m, other=-1)
+    return last.to(tl.int64)
+
+
+@helper
+def _lengths(host, n, i, m, ROWS: tl.constexpr, DECODE: tl.constexpr):
+    """Row, prefix, seq and generation of requests, as the host has them."""
+    row = i * 0
+    generation = row
+    if ROWS:
+        row = tl.load(host + i, mask=m, other=0)
+        generation = tl.load(host + (3 - DECODE) * n + i, mask=m, other=0)
+    if DECODE:
+        seq = tl.load(host + ROWS * n + i, mask=m, other=1)
+        prefix = seq - 1
+    else:
+        prefix = tl.load(host + ROWS * n + i, mask=m, other=0)
+        seq = tl.load(host + (ROWS + 1) * n + i, mask=m, other=0)
+    return row, prefix, seq, generation
+
+
+@helper
+def _fill_tile(
+    start, num_tokens, num_live, out, ids, head, host, sums, n, rounds, page_size,
+    states, holder_row, holder_gen, table, row_stride, column_stride,
+    ROWS: tl.constexpr, DECODE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Slots of the tokens from `start` on; zeros, and nothing else, from `num_live` on."""
+    t = start + tl.arange(0, BLOCK).to(tl.int64)
+    inside = t < num_tokens
+    live = t < num_live
+    if DECODE:
+        i = t
+    else:
+        i = search(sums, n, rounds, t, live)
+    before = tl.load(sums + i, mask=live, other=0)
+    rank = tl.load(sums + n + i, mask=live, other=0)
+    offset = tl.load(sums + 2 * n + i, mask=live, other=0)
+    half_page = tl.load(sums + 3 * n + i, mask=live, other=0)
+    at = t - before + offset
+    page_at = at // page_size
+    in_page = at - page_at * page_size
+    continues = (page_at == 0) & (offset > 0)
+    fresh = live & ~continues
+    new_page = tl.load(ids + head + rank + page_at, mask=fresh, other=0)
+    page = tl.where(continues, half_page, new_page)
+    slot = tl.where(live, page * page_size + in_page, 0)
+    tl.store(out + t, slot, mask=inside)
+    opens = fresh & (in_page == 0)
+    tl.store(states + page, OWNED, mask=opens)
+    if ROWS:
+        row, prefix, _, generation = _lengths(host, n, i, live, ROWS, DECODE)
+        tl.store(holder_row + page, row.to(tl.int32), mask=opens)
+        tl.store(holder_gen + page, generation, mask=opens)
+        position = prefix + t - before
+        to = row * row_stride + position * column_stride
+        tl.store(table + to, slot.to(tl.int32), mask=live)
+
+
+@kernel
+def plan(
+    prefix_lens, seq_lens, last_loc, rows, table, row_stride: int, column_stride: int,
+    host, n: int, rounds: int, sums, out, fused_tokens: int, ids, head: int,
+    page_size: int, num_pages: int, states, holder_row, holder_gen, claim, record,
+    seq: int, validate: int,
+    ROWS: tl.constexpr, DECODE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One program: checks, claims, verdict, prefix sums; fills the first `fused_tokens`."""
+    lanes = tl.arange(0, BLOCK).to(tl.int64)
+    if tl.load(record) == 0:
+        keys = tl.full((BLOCK,), NO_FAULT, tl.int64)
+        # New tokens and new pages before a tile, in one sum: pools have less than 2^31 slots.
+        carry = tl.full((), 0, tl.int64)
+        for start in range(0, n, BLOCK):
+            i = start + lanes
+            m = i < n
+            row, prefix, end, generation = _lengths(host, n, i, m, ROWS, DECODE)
+            last = _last_loc(last_loc, table, row, prefix, row_stride, column_stride, i, m, ROWS)
+            tokens = end - prefix
+            offset = prefix % page_size
+            half = offset > 0
+            page = last // page_size
+            claims = half & (tokens > 0)
+            if validate != 0:
+                differs = tl.load(seq_lens + i, mask=m, other=0).to(tl.int64) != end
+                if DECODE == 0:
+                    found = tl.load(prefix_lens + i, mask=m, other=0).to(tl.int64)
+                    differs = differs | (found != prefix)
+                if ROWS:
+                    differs = differs | (tl.load(rows + i, mask=m, other=0).to(tl.int64) != row)
+                entry = clip(page, num_pages)
+                state = tl.load(states + entry, mask=m & half, other=OWNED)
+                # Where the offset isn't 0, a negative last has no owned page; where it is 0, the
+                # remainder's sign doesn't matter.
+                bad = ((last + 1) % page_size != offset) | (state != OWNED)
+                bad = bad | ((prefix == 0) & (last != -1))
+                if ROWS:
+                    # An entry never written is 0: its page is the reserved one.
+                    bad = bad | ((prefix > 0) & (last < page_size))
+                    holder = tl.load(holder_row + entry, mask=m & half, other=0).to(tl.int64)
+                    since = tl.load(holder_gen + entry, mask=m & half, other=0)
+                    bad = bad | ((holder != 0) & ((holder != row) | (since != generation)))
+                key = tl.where(bad, i + BAD_LAST_LOC * KIND, NO_FAULT)
+                key = tl.where(differs, i + BAD_LENGTHS * KIND, key)
+                keys = tl.minimum(keys, tl.where(m, key, NO_FAULT))
+                # A page with a fault needs no claim: the fault comes before any `Duplicate`.
+                claims = claims & ~bad & m
+                tl.atomic_min(claim + entry, i.to(tl.int32), mask=claims, sem="relaxed")
+            opened = (offset + tokens + (page_size - 1)) // page_size - half
+            both = tokens * KIND + opened
+            sums_to = carry + tl.cumsum(both, 0)
+            before = sums_to - both
+            if start + BLOCK < n:
+                carry += tl.sum(both, 0)
+            tl.store(sums + i, before >> 32, mask=m)
+            tl.store(sums + n + i, (before & (KIND - 1)) - half, mask=m)
+            tl.store(sums + 2 * n + i, offset, mask=m)
+            tl.store(sums + 3 * n + i, tl.where(claims, page, 0), mask=m)
+        tl.debug_barrier()
+        if validate != 0:
+            for start in range(0, n, BLOCK):
+                i = start + lanes
+                page = tl.load(sums + 3 * n + i, mask=i < n, other=0)
+                first = tl.load(claim + page, mask=page > 0, other=-1, cache_modifier=".cg")
+                twice = (first != i) & (first >= 0)
+                keys = tl.minimum(keys, tl.where(twice, i + DUPLICATE * KIND, NO_FAULT))
+            key = tl.min(keys, 0)
+            if key != NO_FAULT:
+                _report(
+                    key, prefix_lens, seq_lens, last_loc, rows, table, row_stride, column_stride,
+                    host, n, page_size, num_pages, states, holder_row, holder_gen, claim, record,
+                    seq, ROWS, DECODE,
+                )  # fmt: skip
+            tl.debug_barrier()
+            for start in range(0, n, BLOCK):
+                i = start + lanes
+                page = tl.load(sums + 3 * n + i, mask=i < n, other=0)
+                tl.store(claim + page, NO_CLAIM, mask=page > 0)
+            tl.debug_barrier()
+    if fused_tokens > 0:
+        num_live = tl.where(tl.load(record) == 0, fused_tokens, 0)
+        for start in range(0, fused_tokens, BLOCK):
+            _fill_tile(
+                start, fused_tokens, num_live, out, ids, head, host, sums, n, rounds, page_size,
+                states, holder_row, holder_gen, table, row_stride, column_stride,
+                ROWS, DECODE, BLOCK,
+            )  # fmt: skip
+
+
+@helper
+def _report(
+    key, prefix_lens, seq_lens, last_loc, rows, table, row_stride, column_stride, host, n,
+    page_size, num_pages, states, holder_row, holder_gen, claim, record, seq,
+    ROWS: tl.constexpr, DECODE: tl.constexpr,
+):  # fmt: skip
+    """Fill the record for the fault of `key`: its request is looked up once more."""
+    i = key & (KIND - 1)
+    here = i >= 0
+    row, prefix, end, _ = _lengths(host, n, i, here, ROWS, DECODE)
+    if (key >> 32) == BAD_LENGTHS:
+        found_end = tl.load(seq_lens + i).to(tl.int64)
+        found_prefix = found_end - 1
+        if DECODE == 0:
+            found_prefix = tl.load(prefix_lens + i).to(tl.int64)
+        found_row = i * 0
+        if ROWS:
+            found_row = tl.load(rows + i).to(tl.int64)
+        write_record(record, seq, key, found_prefix, prefix, found_end, end, found_row)
+    else:
+        last = _last_loc(last_loc, table, row, prefix, row_stride, column_stride, i, here, ROWS)
+        first = i * 0
+        if (key >> 32) == DUPLICATE:
+            first = tl.load(claim + last // page_size, cache_modifier=".cg").to(tl.int64)
+        report_page(
+            key, last, first, page_size, num_pages, states, holder_row, holder_gen, record, seq
+        )
+
+
+@kernel
+def fill(
+    out, num_tokens: int, ids, head: int, host, sums, n: int, rounds: int,
+    page_size: int, states, holder_row, holder_gen, table, row_stride: int,
+    column_stride: int, record,
+    ROWS: tl.constexpr, DECODE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A program per tile of output tokens, behind a `plan` of the same call."""
+    num_live = tl.where(tl.load(record) == 0, num_tokens, 0)
+    _fill_tile(
+        tl.program_id(0).to(tl.int64) * BLOCK, num_tokens, num_live, out, ids, head, host,
+        sums, n, rounds, page_size, states, holder_row, holder_gen, table, row_stride,
+        column_stride, ROWS, DECODE, BLOCK,
+    )  # fmt: skip
+
+
+def extend(
+    pages: Pages,
+    ids: Tensor,
+    head: int,
+    out: Tensor,
+    *,
+    prefix_lens: Tensor,
+    seq_lens: Tensor,
+    last_loc: Tensor,
+    host: Tensor,
+    sums: Tensor,
+    seq: int,
+    validate: bool = True,
+    fused_tokens: int = FUSED_TOKENS,
+) -> None:
+    """Slots for positions prefix..seq-1 of every request, into `out`; one or two launches.
+
+    `ids` int64 [num_pages], free from `head` on. `out` int64 [number of new tokens]: its length
+    is the count that the host's lengths add up to. `prefix_lens`, `seq_lens`, `last_loc` [n],
+    int32 or int64 each. `host` int64 [2, n] on the device: prefix and seq as the host has them.
+    `sums` int64, at least SCRATCH_ROWS * n elements, whatever they hold; the call after may reuse
+    it. All contiguous. Does nothing for n = 0.
+    """
+    _launch(
+        pages, ids, head, out, prefix_lens, seq_lens, last_loc, None, host, None, sums, seq,
+        validate, fused_tokens,
+    )  # fmt: skip
+
+
+def decode(
+    pages: Pages,
+    ids: Tensor,
+    head: int,
+    out: Tensor,
+    *,
+    seq_lens: Tensor,
+    last_loc: Tensor,
+    host: Tensor,
+    sums: Tensor,
+    seq: int,
+    validate: bool = True,
+    fused_tokens: int = FUSED_TOKENS,
+) -> None:
+    """The slot of position seq - 1 of every request: as `extend`; `host` int64 [1, n], seq."""
+    _launch(
+        pages, ids, head, out, None, seq_lens, last_loc, None, host, None, sums, seq, validate,
+        fused_tokens,
+    )  # fmt: skip
+
+
+def extend_rows(
+    pages: Pages,
+    ids: Tensor,
+    head: int,
+    out: Tensor,
+    *,
+    table: Tensor,
+    rows: Tensor,
+    prefix_lens: Tensor,
+    seq_lens: Tensor,
+    host: Tensor,
+    sums: Tensor,
+    seq: int,
+    validate: bool = True,
+    fused_tokens: int = FUSED_TOKENS,
+) -> None:
+    """As `extend`, with `last_loc` read from the row table, and the slots written into it.
+
+    `table` int32 [rows, width], any strides. `rows` [n], int32 or int64. `host` int64 [4, n]:
+    row, prefix, seq and the row's generation. New pages get the holder (row, generation).
+    """
+    _launch(
+        pages, ids, head, out, prefix_lens, seq_lens, None, rows, host, table, sums, seq, validate,
+        fused_tokens,
+    )  # fmt: skip
+
+
+def decode_rows(
+    pages: Pages,
+    ids: Tensor,
+    head: int,
+    out: Tensor,
+    *,
+    table: Tensor,
+    rows: Tensor,
+    seq_lens: Tensor,
+    host: Tensor,
+    sums: Tensor,
+    seq: int,
+    validate: bool = True,
+    fused_tokens: int = FUSED_TOKENS,
+) -> None:
+    """As `decode`, through the row table; `host` int64 [3, n]: row, seq and generation."""
+    _launch(
+        pages, ids, head, out, None, seq_lens, None, rows, host, table, sums, seq, validate,
+        fused_tokens,
+    )  # fmt: skip
+
+
+def _launch(
+    pages: Pages,
+    ids: Tensor,
+    head: int,
+    out: Tensor,
+    prefix_lens: Tensor | None,
+    seq_lens: Tensor,
+    last_loc: Tensor | None,
+    rows: Tensor | None,
+    host: Tensor,
+    table: Tensor | None,
+    sums: Tensor,
+    seq: int,
+    validate: bool,
+    fused_tokens: int,
+) -> None:
+    n, num_tokens = seq_lens.shape[0], out.shape[0]
+    if not n:
+        return
+    decodes, through_rows = prefix_lens is None, rows is not None
+    fused = num_tokens if num_tokens <= fused_tokens else 0
+    rounds = (n - 1).bit_length()
+    # What a variant doesn't look at is given some pointer of fixed type.
+    lines = host if table is None else table
+    strides = (0, 0) if table is None else table.stride()
+    plan[(1,)](
+        host if prefix_lens is None else prefix_lens,
+        seq_lens,
+        host if last_loc is None else last_loc,
+        host if rows is None else rows,
+        lines, *strides, host, n, rounds, sums, out, fused, ids, head,
+        pages.page_size, pages.num_pages, pages.states, pages.holder_row, pages.holder_gen,
+        pages.claim, pages.record, seq, int(validate),
+        ROWS=through_rows, DECODE=decodes, BLOCK=BLOCK,
+    )  # fmt: skip
+    if num_tokens > fused:
+        fill[(triton.cdiv(num_tokens, BLOCK),)](
+            out, num_tokens, ids, head, host, sums, n, rounds, pages.page_size, pages.states,
+            pages.holder_row, pages.holder_gen, lines, *strides, pages.record,
+            ROWS=through_rows, DECODE=decodes, BLOCK=BLOCK,
+        )  # fmt: skip

@@ -1,0 +1,146 @@
+"""The kernels beside the reference: the least bookkeeping that turns launches into an allocator.
+
+Every operation calls the reference, launches, and compares slots, refusals as (kind, index), the
+whole state, and the guards. Spec: `spec/core.md` §4, §4b.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from impl.allocators import states
+from impl.errors import KINDS
+from impl.kernels.device import load
+from impl.kernels.device.pages import UNCLAIMED, Pages, Record, make_pages, read
+from properties.kernels.guards import Guards
+from reference import PagedTokenToKVPoolAllocator
+from reference.refusal import Refused
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+Ints = Sequence[int]
+
+
+class Rig:
+    """One paged allocator; `requests` are the slots of live requests, in position order."""
+
+    def __init__(self, num_pages: int, page_size: int, *, need_sort: bool = False) -> None:
+        self.device = load()
+        self.page_size = page_size
+        self.num_pages = num_pages
+        self.model = PagedTokenToKVPoolAllocator(
+            num_pages * page_size, page_size, need_sort=need_sort
+        )
+        self.books = Guards(DEVICE)
+        fresh = make_pages(num_pages, page_size, "cpu")
+        line = self.books.line
+        self.pages = Pages(
+            page_size,
+            line("states", fresh.states, torch.uint8),
+            line("holder_row", fresh.holder_row, torch.int32),
+            line("holder_gen", fresh.holder_gen),
+            line("claim", fresh.claim, torch.int32),
+            line("record", fresh.record),
+        )
+        self.ids = line("ids", range(1, num_pages + 1))
+        self.staged = line("staged", range(num_pages if need_sort else 0))
+        self.head = self.num_staged = self.seq = 0
+        self.holders: dict[int, tuple[int, int]] = {}
+
+    # What every call is held against
+
+    def call(
+        self,
+        want: Callable[[], list[int] | None],
+        launch: Callable[[Guards, int], torch.Tensor | None],
+        *written: str,
+    ) -> list[int] | None:
+        """The reference's answer and the kernels': equal slots, or the equal fault.
+
+        `launch` gets guards for its buffers, of which it may write "out" and those `written`, and
+        the call's number. None if refused.
+        """
+        self.seq += 1
+        try:
+            slots = want()
+            fault = None
+        except Refused as refused:
+            slots, fault = None, (refused.kind, refused.index)
+        found = self.launched(launch, *written)
+        record = read(self.pages.record.tolist())
+        if fault is None:
+            assert record is None, f"kernels refuse: {record}"
+            assert found == (slots or []), f"{found} for {slots}"
+            return slots if slots is not None else []
+        assert record is not None, f"kernels miss {fault}"
+        assert (KINDS[record.kind].__name__, record.at) == fault, f"{record} for {fault}"
+        assert record.seq == self.seq
+        assert not any(found), f"a refused call gives {found}"
+        self.require_void(launch, record, *written)
+        return None
+
+    def launched(
+        self, launch: Callable[[Guards, int], torch.Tensor | None], *written: str
+    ) -> list[int]:
+        """What a launch gives; guards and inputs are compared."""
+        guards = Guards(DEVICE)
+        self.books.remember()
+        out = launch(guards, self.seq)
+        guards.require("out", *written)
+        self.books.require(*self.books.zones)
+        return [] if out is None else out.tolist()
+
+    def require_void(
+        self,
+        launch: Callable[[Guards, int], torch.Tensor | None],
+        record: Record,
+        *written: str,
+    ) -> None:
+        """The same call again changes nothing while the record is filled; then it is emptied."""
+        self.seq += 1
+        self.books.remember()
+        assert not any(self.launched(launch, *written))
+        self.books.require()
+        assert tuple(self.pages.record.tolist()) == record
+        self.pages.record.zero_()
+
+    def require_equal(self) -> None:
+        """The whole state is the reference's."""
+        model = self.model
+        assert self.ids[self.head :].tolist() == model.free_pages
+        assert self.staged[: self.num_staged].tolist() == model.staged_pages
+        wanted = [states.RESERVED] + [states.NEVER] * self.num_pages + [states.BEYOND]
+        for group, state in (
+            (model.issued_pages, states.FREE),
+            (model.staged_pages, states.STAGED),
+            (model.slot_parked_pages, states.PARKED_SLOTS),
+            ((page for pages in model.parked_pages for page in pages), states.PARKED_PAGES),
+            (model.owned_pages, states.OWNED),
+        ):
+            for page in group:
+                wanted[page] = state
+        assert self.pages.states.tolist() == wanted
+        rows, since = self.pages.holder_row.tolist(), self.pages.holder_gen.tolist()
+        held = {page: (row, since[page]) for page, row in enumerate(rows) if row}
+        assert held == self.holders
+        assert set(self.pages.claim.tolist()) == {UNCLAIMED}, "claims left behind"
+        assert not self.pages.record.any()
+
+    def fits(self, need_pages: int, bound_pages: int) -> bool:
+        """The host's capacity test; staged pages are merged as the reference merges them."""
+        if bound_pages > self.num_pages - self.head and self.num_staged:
+            self.merge()
+        return need_pages <= self.num_pages - self.head
+
+    @property
+    def num_free(self) -> int:
+        """Pages in the free list."""
+        return self.num_pages - self.head
+
+    def merge(self) -> None:
+        """Launch a merge; the reference does its own."""
+        self.head -= self.num_staged
+        self.num_staged = 0
+        self.device.merge.merge(self.pages, self.ids, self.head, self.num_free)
