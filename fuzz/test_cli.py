@@ -64,7 +64,7 @@ def refused(captured: Captured, *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("run", "pages"), ("'pages'", "rows, token, paged, all")),
+        (("run", "pages"), ("'pages'", "rows, token, paged, paged_rows, all")),
         (("run", "--seconds", "-1"), ("-1", "above 0")),
         (("run", "--seconds", "0"), ("0", "above 0")),
         (("run", "--seconds", "nan"), ("nan", "finite")),
@@ -83,7 +83,10 @@ def refused(captured: Captured, *arguments: str) -> str:
         (("run", "--only", "need_sort=1"), ("'1'", "true, false")),
         (("run", "--only", "page_size=0"), ("page_size must be",)),
         (("run", "--only", "num_pages=" + ",".join(map(str, range(99)))), ("too many",)),
-        (("run", "--subject", "nobody"), ("'nobody'", "impl, sglang or module:factory")),
+        (
+            ("run", "--subject", "nobody"),
+            ("'nobody'", "impl, impl:torch, impl:triton, sglang or module:factory"),
+        ),
         (("run", "--subject", "no.such:factory"), ("no.such:factory", "imported")),
         (("run", "--subject", "fuzz.test_cli:absent"), ("absent", "imported")),
         (("run", "--subject", "fuzz.test_cli:NOT_CALLABLE"), ("no factory",)),
@@ -192,7 +195,7 @@ def test_steps_are_shared(capsys: Captured) -> None:
     for (system, _), cells in counts(out).items():
         done[system] += int(cells[0])
         assert int(cells[0]) == sum(map(int, cells[1:]))
-    assert sorted(done.values()) == [100, 100, 101]
+    assert sorted(done.values()) == [75, 75, 75, 76]
     assert "clean: 301 steps" in out.splitlines()[-1]
 
 

@@ -30,7 +30,7 @@ def required_marks(plan: Plan, tally: Tally) -> list[Mark]:
     no command of the run met is not asked of any. Ours has to meet them all.
     """
     situations = plan.system.situations
-    if plan.factory.name != "impl":
+    if not plan.factory.is_ours:
         met = {situation for _, _, situation in tally.marks.counts()}
         situations = tuple(situation for situation in situations if situation in met)
     return required(sorted(tally.commands, key=lambda command: command.name()), situations)

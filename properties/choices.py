@@ -69,50 +69,53 @@ class Seeded:
 
 
 class FromHypothesis:
-    """Choices from Hypothesis's `draw`, so that its database and its coverage apply.
+    """Choices from Hypothesis's `draw`, so that its database and its mutations apply.
 
-    Draws are most of what a step costs there, so each choice is one draw.
+    A draw costs as much there as a whole command here. So one draw gives a word of bits, each
+    choice is a digit of it, and the next word is drawn when too few bits are left.
     """
 
     def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
         self._draw = draw
+        # `_rest` is even over `_range` values: what is left of the words drawn so far
+        self._rest, self._range = 0, 1
+
+    def _below(self, count: int) -> int:
+        """An int in [0, count), all alike."""
+        while self._range < count * EVEN:
+            word: bytes = self._draw(_WORDS)
+            self._rest = self._rest << 8 * WORD_BYTES | int.from_bytes(word, "big")
+            self._range <<= 8 * WORD_BYTES
+        self._range //= count
+        self._rest, digit = divmod(self._rest, count)
+        return digit
 
     def integer(self, low: int, high: int, favour: Sequence[int] = ()) -> int:
-        inside = sorted({value for value in favour if low <= value <= high})
-        # the favoured values stand behind the range, as many times over as their share asks
-        values = high - low + 1
-        copies = max(1, round(values * FAVOUR / (1 - FAVOUR) / len(inside))) if inside else 0
-        at: int = self._draw(_integers(0, values + copies * len(inside) - 1))
-        return low + at if at < values else inside[(at - values) % len(inside)]
+        if favour and self._below(10) < 10 * FAVOUR:
+            value = favour[self._below(len(favour))]
+            if low <= value <= high:
+                return value
+        return low + self._below(high - low + 1)
 
     def boolean(self) -> bool:
-        return bool(self._draw(_BOOLEANS))
+        return self._below(2) == 1
 
     def pick(self, options: Sequence[T]) -> T:
-        index: int = self._draw(_integers(0, len(options) - 1)) if len(options) > 1 else 0
-        return options[index]
+        return options[self._below(len(options))]
 
     def subset(self, options: Sequence[T], least: int = 0, most: int | None = None) -> list[T]:
         most = len(options) if most is None else min(most, len(options))
-        if not options or most == 0:
-            return []
-        mask: int = self._draw(_integers(0, 2 ** len(options) - 1))
-        taken = [i for i in range(len(options)) if mask >> i & 1]
-        others = [i for i in range(len(options)) if not mask >> i & 1]
-        missing = max(0, min(least, len(options)) - len(taken))
-        return [options[i] for i in sorted((taken + others[:missing])[: max(most, least)])]
+        count = min(least + self._below(max(0, most - least) + 1), len(options))
+        others = list(range(len(options)))
+        chosen = [others.pop(self._below(len(others))) for _ in range(count)]
+        return [options[i] for i in sorted(chosen)]
 
 
-_BOOLEANS = st.booleans()
-_STRATEGIES: dict[tuple[int, int], st.SearchStrategy[int]] = {}
-
-
-def _integers(low: int, high: int) -> st.SearchStrategy[int]:
-    """One strategy object per range: building them is most of what a small draw costs."""
-    found = _STRATEGIES.get((low, high))
-    if found is None:
-        found = _STRATEGIES[low, high] = st.integers(low, high)
-    return found
+# 64 bits: most commands need one word. Bytes, because Hypothesis draws wide integers unevenly.
+WORD_BYTES = 8
+_WORDS = st.binary(min_size=WORD_BYTES, max_size=WORD_BYTES)
+# So many times the values of a choice must be left: no value then comes up 1/64 more often.
+EVEN = 64
 
 
 class TooManyChoices(ValueError):

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cache
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from properties.choices import Choices
@@ -46,7 +47,16 @@ SHORT = Outcome("short")
 # One page short is None and exactly full is served, by what the words mean.
 ALLOCATION_NEVER = frozenset({("served", "one short"), ("short", "exactly full")})
 # Methods for which None means "capacity is short"; elsewhere None is simply the result.
-ALLOCATING = frozenset({"alloc", "alloc_extend", "alloc_decode", "alloc_rows"})
+ALLOCATING = frozenset(
+    {
+        "alloc",
+        "alloc_extend",
+        "alloc_decode",
+        "alloc_rows",
+        "alloc_extend_rows",
+        "alloc_decode_rows",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +71,11 @@ class Distortion:
         return {"dtype": "WrongDtype", "shape": "WrongShape", "device": "WrongDevice"}[self.what]
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One method call with plain arguments; lists become tensors, `…_cpu` ones on the host."""
 
     method: str
-    args: Mapping[str, Any] = field(default_factory=dict)
+    args: Mapping[str, Any] = MappingProxyType({})
     dtype: str = "int64"
     distortion: Distortion | None = None
 

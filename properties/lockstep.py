@@ -9,7 +9,7 @@ slots and lists against the reference's (I71), and the subject's own audit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from properties.commands import ALLOCATING, SHORT, Call, Command, Outcome
 from properties.invariants import (
@@ -26,6 +26,10 @@ EXACT, RENAMED = "exact", "renamed"
 Faults = list[tuple[str, str]]
 MakeSubject = Callable[[str, Any], Subject]
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+_INT = frozenset((int,))
 
 
 class _Start(Command):
@@ -85,10 +89,7 @@ class Lockstep:
                 _raise_first(model.state_faults(command, self.states[1], found, self.theirs))
             due = model.unserved(command, call, actual.kind)
             _raise_first(outcome_faults(call, expected, actual, self.subject, self.by_kind, due))
-        self._shared_storage(their_call)
-        if not self.patient:
-            self._guarded(self.subject.overwrite)
-        observed = self._guarded(self.subject.observe)
+        observed = self._guarded(self._seen, their_call)
         before, (wanted, after) = self.states, (self.reference.observe(), observed)
         if self.exact and _same(expected, actual) and _covers(wanted, after):
             if expected.kind == "served":
@@ -101,9 +102,18 @@ class Lockstep:
         model.state = wanted
         if self.patient:
             self._overwrite(their_call, after)
-        _raise_first([_numbered(line) for line in self._guarded(self.subject.audit)])
+        if lines := self._guarded(self.subject.audit):
+            _raise_first([_numbered(line) for line in lines])
         self.states = (wanted, after)
         return expected
+
+    def _seen(self, call: Call) -> dict[str, Any]:
+        """What the subject shows after a call whose tensors are overwritten, unless patiently."""
+        if shared := self.subject.shares():
+            raise violation("I54", f"{call.method}: {shared} share storage with the pool")
+        if not self.patient:
+            self.subject.overwrite()
+        return self.subject.observe()
 
     def _blame(self) -> None:
         """Repeats the run patiently, to tell a wrong state from one that overwriting made wrong."""
@@ -150,7 +160,7 @@ class Lockstep:
             return Outcome("served", value)
         if value is None:
             return SHORT
-        if type(value) is not list or not all(type(slot) is int for slot in value):
+        if type(value) is not list or not _INT.issuperset(map(type, value)):
             raise violation("I53", f"{call.method} gave {value!r:.200}: a list of ids is due")
         return Outcome("served", value)
 
@@ -174,10 +184,6 @@ class Lockstep:
         _raise_first(command.answer_faults(model, call, value))
         _raise_first(model.state_faults(command, before, after, theirs))
 
-    def _shared_storage(self, call: Call) -> None:
-        if shared := self._guarded(self.subject.shares):
-            raise violation("I54", f"{call.method}: {shared} share storage with the pool")
-
     def _overwrite(self, call: Call, after: dict[str, Any]) -> None:
         """I54: overwriting what was passed and what came back must not reach the subject."""
         if not self._guarded(self.subject.overwrite):
@@ -189,10 +195,10 @@ class Lockstep:
                 f" {_first_difference(after, found)}",
             )
 
-    def _guarded(self, ask: Callable[[], T]) -> T:
+    def _guarded(self, ask: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The answer of a subject that may be broken: an exception is a violation too."""
         try:
-            return ask()
+            return ask(*args, **kwargs)
         except Violation:
             raise
         except (Exception, SystemExit) as error:
@@ -262,9 +268,7 @@ def _same(expected: Outcome, actual: Outcome) -> bool:
 
 def _covers(wanted: dict[str, Any], found: dict[str, Any]) -> bool:
     """Whether all that the subject shows equals the reference's."""
-    if wanted == found:
-        return True
-    return all(wanted[key] == value for key, value in found.items())
+    return wanted == found or all(wanted[key] == value for key, value in found.items())
 
 
 def _first_difference(wanted: dict[str, Any], found: dict[str, Any]) -> str:

@@ -22,9 +22,9 @@ class Marks:
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, str, tuple[str, ...]]] = Counter()
 
-    def note(self, command: Command, outcome: str, situations: Iterable[str]) -> None:
-        """One step: a command, its outcome, and the situations that held before it."""
-        self._counts[command.name(), outcome, tuple(situations)] += 1
+    def note(self, name: str, outcome: str, situations: tuple[str, ...]) -> None:
+        """One step: a command's name, its outcome, and the situations that held before it."""
+        self._counts[name, outcome, situations] += 1
 
     def add(self, other: Marks) -> None:
         self._counts.update(other._counts)

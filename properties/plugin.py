@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 from properties.choices import Seeded
 from properties.seeded import Plan
-from properties.subjects import Factory, UnusableSubject, load
+from properties.subjects import BUILT_IN, Factory, UnusableSubject, load
 from properties.systems import SYSTEMS
 
 # What every profile shares. No deadline: a GPU's first call compiles. No shrinking and explaining:
@@ -74,7 +74,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--subject",
         default="impl",
         metavar="S",
-        help="what to test: impl, sglang, or module:factory (default: impl)",
+        help=f"what to test: {', '.join(BUILT_IN)}, or module:factory (default: impl)",
     )
     group.addoption(
         "--misuse",
@@ -119,7 +119,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         fits = mark is None or factory.has(mark.args[0])
         judged = item.get_closest_marker("misuse") is None or config.getoption("--misuse")
         special_fits = special is not None and special.args[0] == name and judged
-        wanted = name == "impl" or about or special_fits
+        wanted = factory.is_ours or about or special_fits
         (kept if fits and wanted else left).append(item)
     if left:
         config.hook.pytest_deselected(items=left)

@@ -6,15 +6,13 @@ A run is a series of rounds; each draws a config and a length, and runs commands
 from __future__ import annotations
 
 import time
-from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Any, get_type_hints
 
 import torch
 
-from properties.choices import Seeded
+from properties.choices import Choices, Seeded
 from properties.commands import Command
 from properties.invariants import Violation
 from properties.lockstep import Lockstep
@@ -26,8 +24,8 @@ from properties.trace import Trace, versions
 # Rounds this long visit full pools and second uses of a page many times, and still draw new
 # configs often: 20,000 steps are then about a hundred configs.
 SHORTEST_ROUND, LONGEST_ROUND = 20, 400
-# Draws of a command that isn't enabled; with a dozen enabled ones, giving up is rarer than 1e-9.
-MOST_DRAWS = 200
+# After so many draws of a command that isn't enabled it is cheaper to ask all of them.
+MOST_MISSES = 16
 
 
 @dataclass
@@ -71,23 +69,22 @@ def usable(
 
 
 class Picker:
-    """Draws command classes, by their weights or all alike."""
+    """Draws commands by the weights of their classes, or of all classes alike."""
 
     def __init__(self, commands: Sequence[type[Command]], weighted: bool = True) -> None:
         self.commands = list(commands)
-        weights = (command.weight if weighted else 1 for command in self.commands)
-        self.edges = list(accumulate(weights))
+        #: each class as many times over as it weighs
+        self.urn = [kind for kind in commands for _ in range(kind.weight if weighted else 1)]
 
-    def draw(self, choices: Seeded, model: Any) -> Command | None:
+    def draw(self, choices: Choices, model: Any) -> Command | None:
         """A command that applies; None if nothing is enabled."""
-        last = self.edges[-1]
-        for _ in range(MOST_DRAWS):
-            kind = self.commands[bisect(self.edges, choices.integer(0, last - 1))]
+        for _ in range(MOST_MISSES):
+            kind = choices.pick(self.urn)
             if kind.enabled(model):
-                command = kind.draw(choices, model)
-                if command.applies(model):
-                    return command
-        return None
+                return kind.draw(choices, model)
+        enabled = {kind for kind in self.commands if kind.enabled(model)}
+        fitting = [kind for kind in self.urn if kind in enabled]
+        return choices.pick(fitting).draw(choices, model) if fitting else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,8 +152,9 @@ def run_round(plan: Plan, number: int, tally: Tally, more: Callable[[], bool]) -
             begun = clock()
             outcome = lock.step(command)
             if outcome is not None:
-                tally.note(command.name(), outcome.kind, clock() - begun)
-                marks.note(command, outcome.kind, situations)
+                name, kind = command.name(), outcome.kind
+                tally.note(name, kind, clock() - begun)
+                marks.note(name, kind, situations)
         lock.close()
     except Violation as violation:
         return Finding(violation, trace_of(plan, lock, violation, config))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from properties.choices import MOST_ENUMERATED, Choices, Every, FromHypothesis, Seeded
+from properties.choices import MOST_ENUMERATED, WORD_BYTES, Choices, Every, FromHypothesis, Seeded
 from properties.choices import TooManyChoices as TooMany
 
 # ---- bounds --------------------
@@ -57,10 +58,48 @@ def test_hypothesis_stays_inside(data: st.DataObject) -> None:
     decisions(FromHypothesis(data.draw))
 
 
+def words(seed: int, drawn: list[bytes]) -> FromHypothesis:
+    """Choices from words that are random, as Hypothesis's are; each is noted in `drawn`."""
+    source = random.Random(seed)
+
+    def draw(_: Any) -> bytes:
+        drawn.append(source.randbytes(WORD_BYTES))
+        return drawn[-1]
+
+    return FromHypothesis(draw)
+
+
+def test_digits_of_words_are_even() -> None:
+    """Every value of a choice comes up as often as the others, however many were drawn before."""
+    choices = words(0, [])
+    for count in (2, 3, 7, 10, 100):
+        counts = Counter(choices.integer(0, count - 1) for _ in range(400 * count))
+        assert set(counts) == set(range(count))
+        assert all(280 < found < 530 for found in counts.values()), counts
+    subsets = Counter(tuple(choices.subset("abcd", 2, 2)) for _ in range(2400))
+    assert len(subsets) == 6
+    assert all(310 < found < 490 for found in subsets.values()), subsets
+    favoured = [choices.integer(0, 99, (17,)) for _ in range(4000)].count(17)
+    assert 1450 < favoured < 1850
+
+
+def test_a_word_serves_many_choices() -> None:
+    """A word is drawn only when the last one has too few bits left; wide choices take several."""
+    drawn: list[bytes] = []
+    choices = words(1, drawn)
+    for _ in range(160):
+        choices.integer(0, 15)
+    assert len(drawn) in range(10, 14)  # 16 digits of 4 bits in a word, less its last ones
+    drawn.clear()
+    wide = [choices.integer(0, 2**200 - 1) for _ in range(50)]
+    assert max(wide) > 2**198
+    assert len(drawn) in range(150, 170)
+
+
 @pytest.mark.parametrize("most", [None, 0, 1, 3, 9])
 def test_subset_of_few(most: int | None) -> None:
     """A subset asked to be larger than its options is all of them; one of nothing is empty."""
-    for source in (Seeded(0), Seeded(1)):
+    for source in (Seeded(0), Seeded(1), words(0, []), words(1, [])):
         assert source.subset([], 2, most) == []
         assert source.subset([5], 4, most) in ([5], [])
         assert len(source.subset([5, 6, 7], 2, 3)) in (2, 3)

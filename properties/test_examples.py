@@ -25,10 +25,47 @@ CLASSES = {
     "rows": "ReqToTokenPool",
     "token": "TokenToKVPoolAllocator",
     "paged": "PagedTokenToKVPoolAllocator",
+    "paged_rows": "PagedTokenToKVPoolAllocator",
 }
 # What of an example's arguments is read on the host, as in the signatures of NOTES and spec §2.
 HOST_LISTS = frozenset({"reqs", "indices"})
+# Which calls of an example through the table are calls of the table.
+OF_THE_TABLE = frozenset({"alloc_rows", "free_rows", "write"})
 Convert = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class WithTables:
+    """An allocator and two tables: a step's call goes to whose it is, and names tables by place."""
+
+    def __init__(self, house: Any, config: dict[str, Any], **options: Any) -> None:
+        pool = {key: value for key, value in config.items() if key not in ("rows", "width")}
+        self.allocator = house.PagedTokenToKVPoolAllocator(**pool, **options)
+        self.tables = [
+            house.ReqToTokenPool(config["rows"], config["width"], **options) for _ in range(2)
+        ]
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        target = self.tables[0] if method in OF_THE_TABLE else self.allocator
+
+        def call(**kwargs: Any) -> Any:
+            if "table" in kwargs:
+                kwargs["table"] = self.tables[kwargs["table"]]
+            return getattr(target, method)(**kwargs)
+
+        return call
+
+    def lines(self) -> list[list[int]]:
+        """What stands in table 0."""
+        table: Any = self.tables[0].req_to_token
+        found: list[list[int]] = table.tolist() if isinstance(table, torch.Tensor) else table
+        return found
+
+
+def build(example: Example, house: Any, **options: Any) -> Any:
+    """What an example is about, of one of the houses."""
+    if example.system == "paged_rows":
+        return WithTables(house, example.config, **options)
+    return getattr(house, CLASSES[example.system])(**example.config, **options)
 
 
 def name_of(example: Example) -> str:
@@ -53,7 +90,7 @@ def as_tensors(kwargs: dict[str, Any]) -> dict[str, Any]:
                             kwargs["segments"]]  # fmt: skip
     if isinstance(kwargs.get("indices"), tuple):
         made["indices"] = tuple(tensor_or_same("", axis) for axis in kwargs["indices"])
-    if isinstance(kwargs.get("handle"), tuple):
+    if isinstance(kwargs.get("handle"), tuple) and len(kwargs["handle"]) == 2:
         made["handle"] = impl.Handle(*kwargs["handle"])
     return made
 
@@ -101,10 +138,21 @@ def judge(example: Example, pairs: list[tuple[Any, Any]], free: Any, staged: Any
     assert example.staged in (None, staged), "the staged list at the end"
 
 
+def judge_rows(example: Example, target: Any) -> None:
+    """Tables and holders at the end, where the example states them."""
+    if example.lines is not None:
+        lines = target.lines()
+        for row, line in enumerate(lines):
+            due = example.lines.get(row, [])
+            assert line == due + [0] * (len(line) - len(due)), f"row {row} of the table at the end"
+    if example.holders is not None:
+        assert target.snapshot()["holders"] == example.holders, "the holders at the end"
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
 def test_reference_follows_the_example(example: Example) -> None:
     """The reference gives every outcome and every final list that the example states."""
-    target = getattr(reference, CLASSES[example.system])(**example.config)
+    target = build(example, reference)
 
     def kind_of(error: Exception) -> str | None:
         return error.kind if isinstance(error, reference.Refused) else None
@@ -112,13 +160,14 @@ def test_reference_follows_the_example(example: Example) -> None:
     pairs = run(example, target, lambda kwargs: kwargs, kind_of)
     state = target.snapshot()
     judge(example, pairs, state["free"], state.get("staged"))
+    judge_rows(example, target)
     assert target.audit() == []
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=name_of)
 def test_impl_follows_the_example(example: Example) -> None:
     """Our own class gives every outcome and every final list that the example states."""
-    target = getattr(impl, CLASSES[example.system])(**example.config, device="cpu")
+    target = build(example, impl, device="cpu")
 
     def kind_of(error: Exception) -> str | None:
         return type(error).__name__ if isinstance(error, impl.PoolError) else None
@@ -126,6 +175,7 @@ def test_impl_follows_the_example(example: Example) -> None:
     pairs = run(example, target, as_tensors, kind_of)
     state = target.snapshot()
     judge(example, pairs, state["free"], state.get("staged"))
+    judge_rows(example, target)
     assert target.audit() == []
 
 
@@ -134,7 +184,7 @@ FOREIGN = [
     for example in EXAMPLES
     if not example.ours_only
     and (example.system == "token" or example.config.get("page_size", 1) > 1)
-    and example.system != "rows"
+    and example.system in ("token", "paged")
 ]
 
 

@@ -17,7 +17,7 @@ from properties.choices import FromHypothesis
 from properties.commands import ALLOCATING, Call, Command
 from properties.renaming import structure
 from properties.subjects.impl import make
-from properties.systems import growth, slots
+from properties.systems import growth, releases, slots
 from properties.systems.paged import PagedConfig
 from properties.systems.slot_model import SlotModel
 
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.system("paged")
 MOST_COMMANDS = 24
 LIMITS = {"page_size": (1, 2, 3, 4, 16), "num_pages": (2, 3, 5, 8, 13)}
 FREES: tuple[type[Command], ...] = (
-    slots.Free, slots.FreeFull, slots.FreePageIds, slots.FreeSegment, slots.FreeSegments,
-    slots.FreeFullSegment, slots.FreeFullSegments, growth.Trim,
+    releases.Free, releases.FreeFull, releases.FreePageIds, releases.FreeSegment,
+    releases.FreeSegments, releases.FreeFullSegment, releases.FreeFullSegments, growth.Trim,
 )  # fmt: skip
 GROWTH: tuple[type[Command], ...] = (growth.Extend, growth.Extend, growth.Decode, slots.Alloc)
 GROUPS: tuple[type[Command], ...] = (slots.GroupBegin, slots.GroupEnd, growth.FreeParked)
@@ -58,7 +58,7 @@ class Run:
         if not command.applies(model):
             return None
         made = command.call(model, model.side)
-        value = self.subject.call(replace(made, dtype=self.dtype))
+        value = self.subject.call(made._replace(dtype=self.dtype))
         if value is not None or made.method not in ALLOCATING:
             assert command.settle(model, model.side, value) == []
         model.state = self.state()

@@ -16,9 +16,10 @@ from properties.systems import SYSTEMS
 from properties.systems.growth import Decode, Extend
 from properties.systems.paged import PagedConfig
 from properties.systems.protocol_misuse import NestedGroup
+from properties.systems.releases import Free, FreeFull
 from properties.systems.row_commands import Admit, Clear, TakeRows
 from properties.systems.rows import RowsConfig
-from properties.systems.slots import Alloc, Free, FreeFull, GroupBegin
+from properties.systems.slots import Alloc, GroupBegin
 from properties.systems.token import TokenConfig
 from properties.trace import Replay, Trace
 

@@ -12,9 +12,10 @@ from properties.minimize import MOST_REPLAYS, minimize, variants, weight
 from properties.systems import SYSTEMS
 from properties.systems.growth import Decode, Extend
 from properties.systems.paged import PagedConfig
+from properties.systems.releases import Free, FreeFull
 from properties.systems.row_commands import TakeRows
 from properties.systems.rows import RowsConfig
-from properties.systems.slots import Alloc, Free, FreeFull, GroupBegin, GroupEnd, Merge
+from properties.systems.slots import Alloc, GroupBegin, GroupEnd, Merge
 from properties.systems.token import TokenConfig
 from properties.test_minimize import found, lossy, nesting, of
 from properties.trace import Replay, Trace

@@ -17,11 +17,16 @@ from properties.lockstep import Lockstep
 from properties.minimize import minimize
 from properties.subjects import impl
 from properties.systems import SYSTEMS
-from properties.systems.slots import Alloc, Free
+from properties.systems.releases import Free
+from properties.systems.slots import Alloc
 from properties.test_minimize import found, lossy, nesting, of, resetting, timid
 from properties.trace import Replay, Trace, load, parse, save, versions
 
 NAMES = pytest.mark.parametrize("name", list(SYSTEMS))
+
+
+# Few states allow these; their fields are those of others.
+RARE = {"free_parked", "continue_twice_in_rows", "half_page_of_another", "segment_of_another"}
 
 
 def random_trace(name: str, seed: int, length: int = 60) -> Trace:
@@ -51,7 +56,7 @@ def test_round_trip(name: str, tmp_path: Path) -> None:
         assert load(save(trace, tmp_path)) == trace
         kinds |= {type(command) for command in trace.commands}
     missing = {kind.name() for kind in set(SYSTEMS[name].commands) - kinds}
-    assert missing <= {"free_parked"}, f"not a round trip of all commands: {missing}"
+    assert missing <= RARE, f"not a round trip of all commands: {missing}"
 
 
 @NAMES

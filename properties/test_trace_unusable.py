@@ -14,7 +14,8 @@ from properties.commands import LARGEST_INT, LONGEST_LIST, UnusableTrace
 from properties.systems import SYSTEMS
 from properties.systems.growth import Extend
 from properties.systems.paged import PagedConfig
-from properties.systems.slots import Alloc, Free
+from properties.systems.releases import Free
+from properties.systems.slots import Alloc
 from properties.trace import Trace, load, parse
 
 Edit = Callable[[dict[str, Any]], Any]

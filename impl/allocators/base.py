@@ -38,7 +38,9 @@ class BaseTokenToKVPoolAllocator(ABC):
     `size` in slots, `page_size` in slots; what is left of `size` below a whole page is never
     issued. `dtype` is that of the KV data, kept for the engine. `kvcache` is the pool that
     copies are forwarded to. `need_sort` stages frees and issues ascending ids after a merge.
-    `backend` "auto", "torch". `validate=False` removes the checks of tensor values only.
+    `backend` "torch" raises faults of tensor values at the call; "triton" (on the CPU in Triton's
+    interpreter only) defers them, see `check` and `recover`; "auto" is "triton" on CUDA, else
+    "torch". `validate=False` removes the checks of tensor values only.
     Raises `NegativeSize`, `OutOfRange` (size + page_size >= 2^31), `WrongDtype`, `Unsupported`.
     O(pool). Spec: §4, §4a.
     """
@@ -67,7 +69,7 @@ class BaseTokenToKVPoolAllocator(ABC):
         self.validate = validate
         # A tensor knows the index that a bare "cuda" leaves open.
         self.device = torch.empty(0, device=device).device
-        self.backend = kernels.resolve(backend)
+        self.backend = kernels.resolve(backend, self.device)
         self._kvcache = kvcache
         self._build()
 
@@ -261,7 +263,7 @@ class BaseTokenToKVPoolAllocator(ABC):
 
     def available_size(self) -> int:
         """Slots free or staged; parked ones aren't available. O(1). Spec: §6."""
-        return (self._book.list.num_free + self._book.list.num_staged) * self.page_size
+        return (self._book.free_list.num_free + self._book.free_list.num_staged) * self.page_size
 
     @property
     def size_full(self) -> int:

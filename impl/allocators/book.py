@@ -16,6 +16,7 @@ import torch
 from impl.allocators import recount
 from impl.allocators.free_list import FreeList
 from impl.allocators.states import FREE, NEVER, OWNED, STAGED, PageStates
+from impl.allocators.stream import Stream
 from impl.errors import TooMany
 from impl.kernels import arrays
 from impl.kernels.arrays import Array
@@ -40,8 +41,9 @@ class Book(ABC):
         self.need_sort = need_sort
         self.validate = validate
         self.arrays = arrays.of(device)
+        self.stream = Stream(device) if device.type == "cuda" else None
         self.states = PageStates(num_pages, device, self.arrays)
-        self.list = self._new_list()
+        self.free_list = self._new_list()
         self.forget_group()
         #: the row table that holders belong to, once a row call has named it
         self.table: ReqToTokenPool | None = None
@@ -52,27 +54,33 @@ class Book(ABC):
 
     # Faults that reach the host later
 
-    def enter(self) -> None:  # noqa: B027 (only a book that defers has something to do)
-        """Before every public call: raises what an earlier call deferred."""
+    def enter(self) -> None:
+        """Before every public call: refuses foreign streams, raises what has been deferred."""
+        if self.stream is not None:
+            self.stream.require()
 
-    def check(self) -> None:  # noqa: B027 (only a book that defers has something to do)
-        """Wait for all calls so far and raise what they deferred."""
+    def check(self) -> None:
+        """Wait for all calls so far and raise what they deferred: nothing in the torch form."""
+        self.enter()
 
-    def recover(self) -> None:  # noqa: B027 (only a book that defers has something to do)
+    def recover(self) -> None:
         """Back to the state just before a call whose fault was deferred."""
+        self.enter()
 
     # Counts
 
     @property
     def num_owned(self) -> int:
         """Ids that are out."""
-        return self.num_pages - self.list.num_free - self.list.num_staged - self.num_parked
+        return (
+            self.num_pages - self.free_list.num_free - self.free_list.num_staged - self.num_parked
+        )
 
     def fits(self, num_pages: int, bound: int) -> bool:
         """Whether `num_pages` are free, after the merge that a `bound` beyond them asks for."""
-        if self.list.num_staged and bound > self.list.num_free:
+        if self.free_list.num_staged and bound > self.free_list.num_free:
             self.merge()
-        return num_pages <= self.list.num_free
+        return num_pages <= self.free_list.num_free
 
     def require_out(self, call: str, count: int) -> None:
         """`TooMany` unless `count` ids can be out."""
@@ -86,7 +94,7 @@ class Book(ABC):
 
     def take(self, num_pages: int) -> Array:
         """The first `num_pages` free ids, owned from now on; may be a view until the next call."""
-        pages = self.list.take(num_pages)
+        pages = self.free_list.take(num_pages)
         if num_pages:
             self.states.mark(pages, OWNED)
         return pages
@@ -96,16 +104,16 @@ class Book(ABC):
         # states first: unchecked ids outside the pool fail there, before the list is touched
         if self.need_sort:
             self.states.mark(pages, STAGED)
-            self.list.stage(pages)
+            self.free_list.stage(pages)
         else:
             self.states.mark(pages, FREE)
-            self.list.give(pages)
+            self.free_list.give(pages)
 
     def merge(self) -> None:
         """Sort staged ids in; nothing if none are staged. O(pool)."""
-        if self.list.num_staged:
-            self.states.mark(self.list.staged(), FREE)
-            self.list.merge()
+        if self.free_list.num_staged:
+            self.states.mark(self.free_list.staged(), FREE)
+            self.free_list.merge()
 
     # Groups
 
@@ -124,14 +132,16 @@ class Book(ABC):
 
     def clear(self) -> None:
         """The initial state. O(pool)."""
-        self.list.reset()
+        self.free_list.reset()
         self.states.reset()
         self.forget_group()
         self.table = None
 
     def all_free(self) -> torch.Tensor:
         """Free then staged ids, storage of their own."""
-        return self.arrays.tensor(self.arrays.joined((self.list.free(), self.list.staged())))
+        return self.arrays.tensor(
+            self.arrays.joined((self.free_list.free(), self.free_list.staged()))
+        )
 
     def snapshot(self) -> dict[str, Any]:
         """The bookkeeping as plain Python: free, staged, group, parked, holders, issued, bound."""
@@ -143,8 +153,8 @@ class Book(ABC):
                 holder = by_row.get(page)
                 holders[page] = "anonymous" if holder is None else tuple(holder)
         return {
-            "free": self.list.free().tolist(),
-            "staged": self.list.staged().tolist(),
+            "free": self.free_list.free().tolist(),
+            "staged": self.free_list.staged().tolist(),
             "group": self.group_is_open,
             "parked_slots": [slots.tolist() for slots in self.parked_slots],
             "parked_pages": [pages.tolist() for pages in self.parked_pages],
@@ -157,8 +167,8 @@ class Book(ABC):
         """Everything counted again: violated invariants, [] when healthy."""
         return recount.audit(
             states=self.states.by_page.tolist(),
-            free=self.list.free().tolist(),
-            staged=self.list.staged().tolist(),
+            free=self.free_list.free().tolist(),
+            staged=self.free_list.staged().tolist(),
             parked_slots=[slots.tolist() for slots in self.parked_slots],
             parked_pages=[pages.tolist() for pages in self.parked_pages],
             page_size=self.page_size,

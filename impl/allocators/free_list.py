@@ -3,7 +3,8 @@
 `PageStack` gives and takes at the front, `SlotRing` takes at the front and gives at the back.
 Ids staged wait in a second array until a merge sorts everything (O(pool), the only operation
 besides `reset` that isn't O(k)). Ids are trusted: whoever calls has checked them and their
-number. Ids go in and out as int64 arrays of the pool's device. Spec: `spec/core.md` §3, §4, §5
+number. A kernel may move the ids instead; then `advance`, `grow` and `merged` keep the counts.
+Ids go in and out as int64 arrays of the pool's device. Spec: `spec/core.md` §3, §4, §5
 (structure of the free list).
 """
 
@@ -44,6 +45,37 @@ class FreeList(Viewed, ABC):
         self.num_free = self.num_ids
         self.num_staged = 0
 
+    @property
+    @abstractmethod
+    def begin(self) -> int:
+        """Where in `ids` the first free id stands."""
+
+    @abstractmethod
+    def advance(self, count: int) -> None:
+        """The first `count` ids are out."""
+
+    def grow(self, count: int) -> None:
+        """`count` ids stand at this list's end for returns."""
+        self.num_free += count
+
+    @property
+    @abstractmethod
+    def merged_begin(self) -> int:
+        """Where in `ids` the free list begins once all that is staged is in it."""
+
+    def merged(self) -> None:
+        """All staged and free ids are the free list, from `merged_begin` on."""
+        self.num_free += self.num_staged
+        self.num_staged = 0
+
+    def position(self) -> tuple[int, ...]:
+        """The counts, for `restore`."""
+        return (self.num_free, self.num_staged)
+
+    def restore(self, position: tuple[int, ...]) -> None:
+        """The counts as they were at `position`; ids moved by nobody since."""
+        self.num_free, self.num_staged = position
+
     @abstractmethod
     def take(self, count: int) -> Array:
         """Remove the first `count` ids; the result may be a view, valid until the next call."""
@@ -81,6 +113,17 @@ class FreeList(Viewed, ABC):
 class PageStack(FreeList):
     """`_ids[head:]` is free. What is out or staged equals `head`, so what comes back fits."""
 
+    @property
+    def begin(self) -> int:
+        return self.num_ids - self.num_free
+
+    @property
+    def merged_begin(self) -> int:
+        return self.num_ids - self.num_free - self.num_staged
+
+    def advance(self, count: int) -> None:
+        self.num_free -= count
+
     def take(self, count: int) -> Array:
         head = self.num_ids - self.num_free
         self.num_free -= count
@@ -107,16 +150,42 @@ class SlotRing(FreeList):
         super().reset()
         self._start = 0
 
+    @property
+    def begin(self) -> int:
+        return self._start
+
+    @property
+    def end(self) -> int:
+        """Where in `ids` the next id given back goes."""
+        end = self._start + self.num_free
+        return end - self.num_ids if end >= self.num_ids else end
+
+    def advance(self, count: int) -> None:
+        self.num_free -= count
+        start = self._start + count
+        self._start = start - self.num_ids if start >= self.num_ids else start
+
+    @property
+    def merged_begin(self) -> int:
+        return 0
+
+    def merged(self) -> None:
+        super().merged()
+        self._start = 0
+
+    def position(self) -> tuple[int, ...]:
+        return (*super().position(), self._start)
+
+    def restore(self, position: tuple[int, ...]) -> None:
+        self.num_free, self.num_staged, self._start = position
+
     def take(self, count: int) -> Array:
         taken = self._span(count)
-        self.num_free -= count
-        self._start = (self._start + count) % self.num_ids if self.num_ids else 0
+        self.advance(count)
         return taken
 
     def give(self, ids: Array) -> None:
-        count = ids.shape[0]
-        begin = self._start + self.num_free
-        begin -= self.num_ids if begin >= self.num_ids else 0
+        count, begin = ids.shape[0], self.end
         upper = min(count, self.num_ids - begin)
         self._ids[begin : begin + upper] = ids[:upper]
         if upper < count:

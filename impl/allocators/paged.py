@@ -56,7 +56,13 @@ class PagedTokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
             torch.unique(torch.zeros(2, dtype=torch.int64, device=self.device))
 
     def _new_book(self) -> PageBook:
-        return PageBook(
+        kind = PageBook
+        if self.backend == "triton":
+            # imports triton, which the torch form does without
+            from impl.allocators.deferred import DeferredPageBook
+
+            kind = DeferredPageBook
+        return kind(
             self.num_pages,
             self.page_size,
             device=self.device,

@@ -43,7 +43,13 @@ class TokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
         )
 
     def _new_book(self) -> SlotBook:
-        return SlotBook(
+        kind = SlotBook
+        if self.backend == "triton":
+            # imports triton, which the torch form does without
+            from impl.allocators.deferred import DeferredSlotBook
+
+            kind = DeferredSlotBook
+        return kind(
             self.num_pages,
             1,
             device=self.device,

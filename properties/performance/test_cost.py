@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 import torch
-from impl.allocators.deferral import HostMailbox
 
 from impl import PagedTokenToKVPoolAllocator
 from impl.allocators import deferral
+from impl.allocators.deferral import HostMailbox
 from impl.kernels import arrays
 from properties.performance.counting import Count, Counting
 from properties.performance.spending import PAGED, TOKEN, Pool, TokenPool

@@ -1,17 +1,24 @@
-"""What can be put under test, by name: `impl`, `sglang`, or `module:factory` of one's own."""
+"""What can be put under test, by name.
+
+`impl` (with the backend that it chooses itself), `impl:torch` and `impl:triton` (with this one),
+`sglang`, or `module:factory` of one's own.
+"""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from properties.subjects.protocol import Subject, TensorSubject
 
 __all__ = ["Factory", "Subject", "TensorSubject", "UnusableSubject", "load"]
 
-BUILT_IN = ("impl", "sglang")
+#: the names of ours → the backend that the allocators are made with
+OURS = {"impl": "auto", "impl:torch": "torch", "impl:triton": "triton"}
+BUILT_IN = (*OURS, "sglang")
 LEVELS = ("exact", "renamed")
 
 
@@ -48,16 +55,22 @@ class Factory:
                         f"subject {self.name}: limits of {system}.{name} allow no value"
                     )
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether this is `impl`, which must have and meet all that the systems know of."""
+        return self.name in OURS
+
     def has(self, system: str) -> bool:
         return self.systems is None or system in self.systems
 
 
 def load(name: str) -> Factory:
     """The factory called `name`; raises UnusableSubject."""
-    if name == "impl":
+    if name in OURS:
         from properties.subjects import impl
 
-        return Factory(name=name, make=impl.subject, level="exact", misuse=True)
+        make = partial(impl.make, backend=OURS[name])
+        return Factory(name=name, make=make, level="exact", misuse=True)
     if name == "sglang":
         from properties.subjects import sglang
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -14,33 +15,46 @@ from impl import (
 )
 from properties.commands import Call
 from properties.invariants import violation
-from properties.subjects.protocol import Subject, TensorSubject
-from properties.subjects.reference import EchoCache, Requests
+from properties.subjects.protocol import Memory, TensorSubject
+from properties.subjects.reference import TABLE_CALLS, EchoCache, Requests
 
 
 class ImplSubject(TensorSubject):
-    """An allocator of `impl`."""
+    """An allocator of `impl`; `beside` are objects of ours that it works with."""
 
     names_kinds: ClassVar[bool] = True
     refusals: ClassVar[tuple[type[Exception], ...]] = (PoolError,)
 
-    def __init__(self, target: Any, device: str) -> None:
+    def __init__(self, target: Any, device: str, *beside: Any) -> None:
         super().__init__(target, device=device)
-        self._own = storages_of(target)
+        self._parts = (target, *beside)
+        self._own = storages_of(*self._parts)
 
     def call(self, call: Call) -> Any:
-        value = super().call(call)
+        try:
+            value = super().call(call)
+        except PoolError:
+            self.target.recover()
+            raise
         if call.method in ("clear", "resize"):
-            self._own = storages_of(self.target)
+            self._own = storages_of(*self._parts)
         return value
+
+    def settle(self) -> None:
+        """What a call deferred is raised behind it, as if at the call; the pool goes on."""
+        try:
+            self.target.check()
+        except PoolError:
+            self.target.recover()
+            raise
 
     def plain(self, value: Any) -> Any:
         """Ours are int64, in storage that is neither the pool's nor the caller's."""
         if isinstance(value, torch.Tensor):
             if value.dtype != torch.int64:
                 raise violation("I53", f"a result is {value.dtype}, int64 is due")
-            at = value.data_ptr()
-            if at and any(tensor.data_ptr() == at for tensor in self.lent):
+            at = address(value)
+            if at and any(address(memory) == at for memory in self.lent):
                 raise violation("I54", "a result is an argument given back")
         return super().plain(value)
 
@@ -51,9 +65,9 @@ class ImplSubject(TensorSubject):
 
     def shares(self) -> str:
         """By storage, beside the check by effect: our own tensors are known."""
-        for tensor in self.lent:
-            if tensor.untyped_storage().data_ptr() in self._own:
-                return f"{tuple(tensor.shape)} values"
+        for memory in self.lent:
+            if address(memory) in self._own:
+                return f"{len(memory)} values"
         return ""
 
     def audit(self) -> list[str]:
@@ -70,6 +84,9 @@ class ImplRows(ImplSubject):
         self.hooked: list[int] = []
         target.register_on_alloc_rows(self._hook)
 
+    def settle(self) -> None:
+        """Rows are the host's: nothing is deferred."""
+
     def _hook(self, rows: list[int]) -> None:
         self.hooked = list(rows)
 
@@ -79,11 +96,11 @@ class ImplRows(ImplSubject):
         if call.method == "write":
             rows, columns = args["indices"]
             args["indices"] = (self._maybe_tensor(rows), self._maybe_tensor(columns))
-            args["values"] = self._tensor(args["values"], torch.int64)
+            args["values"] = self._tensor(args["values"], "int64")
         return self.plain(getattr(self.target, call.method)(**args))
 
     def _maybe_tensor(self, value: Any) -> Any:
-        return self._tensor(value, torch.int64) if isinstance(value, list) else value
+        return self._tensor(value, "int64") if isinstance(value, list) else value
 
     def observe(self) -> dict[str, Any]:
         state = super().observe()
@@ -91,6 +108,48 @@ class ImplRows(ImplSubject):
         state["hooked"] = self.hooked
         state["table"] = self.target.req_to_token.tolist()
         return state
+
+
+class ImplPagedRows(ImplSubject):
+    """`impl.PagedTokenToKVPoolAllocator` with a row table, and another table beside it."""
+
+    def __init__(self, target: Any, table: Any, other: Any, device: str) -> None:
+        super().__init__(target, device, table, other)
+        self.tables = (table, other)
+        self.calls |= TABLE_CALLS
+        other.alloc_rows(other.size)
+
+    def call(self, call: Call) -> Any:
+        if call.method in ("alloc_rows", "free_rows"):  # host data in and out
+            self.lent, self.passed = [], []
+            return getattr(self.tables[0], call.method)(**call.args)
+        args = dict(call.args)
+        if "table" in args:
+            args["table"] = self.tables[args["table"]]
+        return super().call(call._replace(args=args))
+
+    def method(self, name: str) -> Callable[..., Any]:
+        found: Callable[..., Any] = getattr(
+            self.tables[0] if name in TABLE_CALLS else self.target, name
+        )
+        return found
+
+    def observe(self) -> dict[str, Any]:
+        state = super().observe()
+        state["rows"] = self.tables[0].snapshot()
+        state["table"] = self.tables[0].req_to_token.tolist()
+        return state
+
+    def audit(self) -> list[str]:
+        found: list[str] = super().audit() + self.tables[0].audit()
+        return found
+
+
+def address(memory: Memory) -> int:
+    """Where the storage under some memory begins; 0 where there is none."""
+    if isinstance(memory, torch.Tensor):
+        return memory.untyped_storage().data_ptr()
+    return memory.buffer_info()[0]
 
 
 def tensors_of(target: Any, depth: int = 2) -> list[torch.Tensor]:
@@ -104,27 +163,27 @@ def tensors_of(target: Any, depth: int = 2) -> list[torch.Tensor]:
     return found
 
 
-def storages_of(target: Any) -> frozenset[int]:
-    """Addresses of the storages that an object keeps; empty ones have none."""
-    return frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors_of(target)) - {0}
-
-
-def subject(system: str, config: Any) -> Subject:
-    """The subject for a system's config, on the GPU where there is one."""
-    return make(system, config)
+def storages_of(*targets: Any) -> frozenset[int]:
+    """Addresses of the storages that objects keep; empty ones have none."""
+    return frozenset(address(tensor) for each in targets for tensor in tensors_of(each)) - {0}
 
 
 def make(system: str, config: Any, **options: Any) -> ImplSubject:
-    """The subject for a system's config; `options` go to the allocator's constructor."""
+    """The subject for a system's config, on the GPU where there is one.
+
+    `options` go to the allocator's constructor; request rows have none of them.
+    """
     device = options.pop("device", None) or default_device()
     if system == "rows":
         return ImplRows(ReqToTokenPool(config.size, config.width, device=device), device)
     kind: dict[str, Any] = {"need_sort": config.need_sort, "kvcache": EchoCache(), **options}
     if system == "token":
         return ImplSubject(TokenToKVPoolAllocator(config.size, device=device, **kind), device)
-    return ImplSubject(
-        PagedTokenToKVPoolAllocator(config.size, config.page_size, device=device, **kind), device
-    )
+    paged = PagedTokenToKVPoolAllocator(config.size, config.page_size, device=device, **kind)
+    if system == "paged":
+        return ImplSubject(paged, device)
+    table, other = (ReqToTokenPool(config.rows, config.width, device=device) for _ in range(2))
+    return ImplPagedRows(paged, table, other, device)
 
 
 def default_device() -> str:

@@ -7,8 +7,8 @@ object whose methods take and return tensors; an adapter adds how to build it an
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import torch
 
@@ -17,6 +17,8 @@ from properties.invariants import violation
 
 # What arguments and results are overwritten with: no id, no length and no last_loc is this.
 POISON = -(2**30) + 1
+# Where ids lie that were lent to a subject: under a tensor on the CPU, else in the tensor itself.
+Memory: TypeAlias = "array[int] | torch.Tensor"
 
 
 @runtime_checkable
@@ -70,54 +72,55 @@ class TensorSubject:
         if lacking := sorted(name for name in self.calls if not hasattr(target, name)):
             raise ValueError(f"{type(target).__name__} has no {', '.join(lacking)}")
         self.device = torch.device(device)
-        #: the last call's tensors, arguments and results, and what the arguments held
-        self.lent: list[torch.Tensor] = []
-        self.passed: list[tuple[torch.Tensor, list[int]]] = []
+        self.on_cpu = self.device.type == "cpu"
+        #: the memory of the last call's arguments and results, and what the arguments held
+        self.lent: list[Memory] = []
+        self.passed: list[tuple[Memory, list[int]]] = []
 
     def call(self, call: Call) -> Any:
-        self.lent = []
-        self.passed = []
-        dtype = torch.int32 if call.dtype == "int32" else torch.int64
-        args = self._arguments(call.args, dtype)
+        self.lent, self.passed = [], []
+        args = self._arguments(call.args, call.dtype)
         if call.distortion is not None:
             args = distorted(args, call.distortion)
         try:
-            value = getattr(self.target, call.method)(**args)
+            value = self.method(call.method)(**args)
         finally:
-            for tensor, ids in self.passed:
-                if tensor.tolist() != ids:
+            for memory, ids in self.passed:
+                if memory.tolist() != ids:
                     raise violation("I54", f"{call.method} wrote to its arguments")
         return self.plain(value)
 
-    def _arguments(self, args: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
-        lists = {key: value for key, value in args.items() if type(value) is list}
+    def method(self, name: str) -> Callable[..., Any]:
+        """The method that a call is of; a subject of several objects says whose."""
+        found: Callable[..., Any] = getattr(self.target, name)
+        return found
+
+    def _arguments(self, args: Mapping[str, Any], dtype: str) -> dict[str, Any]:
         made = dict(args)
+        lists = {key: value for key, value in made.items() if type(value) is list}
         if "segments" in lists:
             made["segments"] = [(self._tensor(ids, dtype), at) for ids, at in lists["segments"]]
         elif lists:
             made.update(self._tensors(lists, dtype))
         return made
 
-    def _tensors(self, lists: dict[str, list[int]], dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    def _tensors(self, lists: dict[str, list[int]], dtype: str) -> dict[str, torch.Tensor]:
         """One tensor for each list; on the CPU those of equal length are rows of one tensor."""
-        sizes = {len(ids) for ids in lists.values()}
-        if self.device.type == "cpu" and len(lists) > 1 and len(sizes) == 1:
-            flat = [value for ids in lists.values() for value in ids]
-            block = on_cpu(flat, dtype)
-            self.lent.append(block)
-            self.passed.append((block, flat))
-            return dict(zip(lists, block.view(len(lists), -1).unbind(), strict=True))
-        return {
-            key: self._tensor(ids, dtype, on_host=key.endswith("_cpu"))
-            for key, ids in lists.items()
-        }
+        if self.on_cpu and len(lists) > 1 and len(set(map(len, lists.values()))) == 1:
+            flat: list[int] = []
+            for ids in lists.values():
+                flat += ids
+            rows = self._tensor(flat, dtype).view(len(lists), -1).unbind()
+            return dict(zip(lists, rows, strict=True))
+        return {key: self._tensor(ids, dtype, key.endswith("_cpu")) for key, ids in lists.items()}
 
-    def _tensor(self, ids: list[int], dtype: torch.dtype, on_host: bool = False) -> torch.Tensor:
-        made = on_cpu(ids, dtype)
-        if not on_host and self.device.type != "cpu":
-            made = made.to(self.device)
-        self.lent.append(made)
-        self.passed.append((made, ids))
+    def _tensor(self, ids: list[int], dtype: str, on_host: bool = False) -> torch.Tensor:
+        """A tensor of these ids; its memory is remembered, on the CPU as an array."""
+        made, memory = on_cpu(ids, dtype)
+        if not on_host and not self.on_cpu:
+            made = memory = made.to(self.device)
+        self.lent.append(memory)
+        self.passed.append((memory, ids))
         return made
 
     def plain(self, value: Any) -> Any:
@@ -136,11 +139,14 @@ class TensorSubject:
         return {"available": int(self.target.available_size())}
 
     def overwrite(self) -> bool:
-        for tensor in self.lent:
-            if tensor.untyped_storage().nbytes() > tensor.numel() * tensor.element_size():
+        for memory in self.lent:
+            if isinstance(memory, array):
+                memory[:] = array(memory.typecode, (POISON,)) * len(memory)
+                continue
+            if memory.untyped_storage().nbytes() > memory.numel() * memory.element_size():
                 # a view: who owns it may overwrite all that is under it
-                tensor = tensor.new_empty(0).set_(tensor.untyped_storage())
-            tensor.fill_(POISON)
+                memory = memory.new_empty(0).set_(memory.untyped_storage())
+            memory.fill_(POISON)
         return bool(self.lent)
 
     def shares(self) -> str:
@@ -156,11 +162,17 @@ class TensorSubject:
         pass
 
 
-def on_cpu(ids: list[int], dtype: torch.dtype) -> torch.Tensor:
-    """A tensor of these ids; by way of an array, which costs a third of `torch.tensor`."""
+def on_cpu(ids: list[int], dtype: str) -> tuple[torch.Tensor, Memory]:
+    """A tensor of these ids and the array that it lies in: a quarter of `torch.tensor`'s cost."""
+    torch_dtype, code = _DTYPES[dtype]
     if not ids:
-        return torch.empty(0, dtype=dtype)
-    return torch.frombuffer(array("q" if dtype is torch.int64 else "i", ids), dtype=dtype)
+        empty = torch.empty(0, dtype=torch_dtype)
+        return empty, empty
+    memory = array(code, ids)
+    return torch.frombuffer(memory, dtype=torch_dtype), memory
+
+
+_DTYPES = {"int32": (torch.int32, "i"), "int64": (torch.int64, "q")}
 
 
 def distorted(args: dict[str, Any], fault: Distortion) -> dict[str, Any]:

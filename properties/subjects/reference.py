@@ -92,3 +92,33 @@ class RowReference:
         state["hooked"] = self.hooked
         state["table"] = [list(row) for row in self.target.req_to_token]
         return state
+
+
+#: which calls of the paged allocator's rows system are calls of its table
+TABLE_CALLS = frozenset({"alloc_rows", "free_rows", "write"})
+
+
+class PagedRowsReference(ReferenceSubject):
+    """The reference of the paged allocator with a row table, and another table beside it.
+
+    Calls name tables by their place. All rows of the other one are held: a call that names it has
+    no fault but that it is another one.
+    """
+
+    def __init__(self, target: Any, table: Any, other: Any) -> None:
+        super().__init__(target)
+        self.tables = (table, other)
+        other.alloc_rows(other.size)
+
+    def call(self, call: Call) -> Any:
+        target = self.tables[0] if call.method in TABLE_CALLS else self.target
+        args = dict(call.args)
+        if "table" in args:
+            args["table"] = self.tables[args["table"]]
+        return getattr(target, call.method)(**args)
+
+    def observe(self) -> dict[str, Any]:
+        state = super().observe()
+        state["rows"] = self.tables[0].snapshot()
+        state["table"] = [list(row) for row in self.tables[0].req_to_token]
+        return state

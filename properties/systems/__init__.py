@@ -6,10 +6,11 @@ Adding a system means adding a module here and listing it; no driver knows a sys
 from __future__ import annotations
 
 from properties.systems.paged import PAGED
+from properties.systems.paged_rows import PAGED_ROWS
 from properties.systems.rows import ROWS
 from properties.systems.system import System
 from properties.systems.token import TOKEN
 
-SYSTEMS: dict[str, System] = {system.name: system for system in (ROWS, TOKEN, PAGED)}
+SYSTEMS: dict[str, System] = {system.name: system for system in (ROWS, TOKEN, PAGED, PAGED_ROWS)}
 
 __all__ = ["SYSTEMS", "System"]

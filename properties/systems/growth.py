@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, ClassVar
 
 from properties.choices import Choices
@@ -16,13 +17,14 @@ from properties.systems.slot_model import MOST_REQUESTS, Faults, Side, SlotModel
 
 def extend_args(side: Side, requests: Sequence[tuple[int, int]]) -> dict[str, Any]:
     """The five tensors of `alloc_extend` for appending (name, tokens), as lists."""
-    prefix, seq, last = [], [], []
+    prefix, seq, last, rows = [], [], [], side.rows
     for name, tokens in requests:
-        row = side.rows.get(name)
-        before = row.length if row is not None else 0
+        before, at = 0, -1
+        if name in rows:
+            before, at = rows[name].length, rows[name].last_loc
         prefix.append(before)
         seq.append(before + tokens)
-        last.append(row.last_loc if row is not None else -1)
+        last.append(at)
     return {
         "prefix_lens": prefix,
         "prefix_lens_cpu": list(prefix),
@@ -70,17 +72,28 @@ class _Grow(Command):
             yield (row.length, tokens, row.last_loc) if row else (0, tokens, -1)
 
 
-def draw_narrow(choices: Choices) -> bool:
-    """Sometimes int32: it tests one conversion, and costs five of them."""
-    return choices.integer(0, 1, (0,)) == 1
-
-
 def draw_names(choices: Choices, model: SlotModel, most: int) -> list[int]:
     """A batch of live and fresh names, seldom an empty one."""
-    live = choices.subset(model.names, 0, most)
-    room = min(most - len(live), MOST_REQUESTS - len(model.side.rows))
-    fresh = choices.integer(0, max(0, room), (1, 2))
-    return live + list(range(model.next_name, model.next_name + fresh))
+    rows, first = model.side.rows, model.next_name
+    live = choices.subset(list(rows), 0, most)
+    room = min(most - len(live), MOST_REQUESTS - len(rows))
+    return live + list(range(first, first + choices.integer(0, max(0, room), (1, 2))))
+
+
+# Sometimes int32, which tests one conversion and costs five of them.
+NARROW = (False, False, True)
+# (fits, narrow, counted) of an extend: mostly it fits, so that pools fill and empty; else anything,
+# tight and one short too.
+_FORMS = tuple(product((True, True, True, True, True, False), NARROW, (False, True)))
+
+
+def draw_tokens(choices: Choices, size: int, rest: int, left: int, fits: bool) -> int:
+    """How much a request grows: `rest` fits in its last page, `left` pages are to be had."""
+    tight = rest + max(0, left) * size
+    if choices.integer(0, 7) == 0:
+        return tight + (0 if fits else choices.integer(0, 1))
+    most = min(2 * size + 1, tight) if fits else 2 * size + 1
+    return choices.integer(0, most, (rest, size - 1, size, size + 1, 1))
 
 
 @dataclass(frozen=True)
@@ -100,26 +113,19 @@ class Extend(_Grow):
 
     @classmethod
     def draw(cls, choices: Choices, model: SlotModel) -> Extend:
-        size, left = model.page_size, model.available_pages
-        # mostly what fits, so that pools fill and empty; else anything, tight and one short too
-        fits = choices.integer(0, 5) > 0
+        size, left, rows = model.page_size, model.available_pages, model.side.rows
+        fits, narrow, counted = choices.pick(_FORMS)
         requests: list[tuple[int, int]] = []
         for name in draw_names(choices, model, 4):
-            row = model.side.rows.get(name)
-            rest = -row.length % size if row else 0
-            tight = rest + max(0, left) * size
-            if choices.integer(0, 7) == 0:
-                tokens = tight + (0 if fits else choices.integer(0, 1))
-            else:
-                most = min(2 * size + 1, tight) if fits else 2 * size + 1
-                tokens = choices.integer(0, most, (rest, size - 1, size, size + 1, 1))
+            rest = -rows[name].length % size if name in rows else 0
+            tokens = draw_tokens(choices, size, rest, left, fits)
             requests.append((name, tokens))
             left -= -(-(tokens - rest) // size) if tokens > rest else 0
-        return cls(tuple(requests), draw_narrow(choices), choices.boolean())
+        return cls(tuple(requests), narrow, counted)
 
     def call(self, model: SlotModel, side: Side) -> Call:
         args = extend_args(side, self.requests)
-        args["extend_num_tokens"] = sum([tokens for _, tokens in self.requests])
+        args["extend_num_tokens"] = sum(args["seq_lens"]) - sum(args["prefix_lens"])
         if self.counted:
             args["num_new_pages"] = model.pages_for(self.requests)
         return Call("alloc_extend", args, "int32" if self.narrow else "int64")
@@ -141,7 +147,7 @@ class Decode(_Grow):
 
     @classmethod
     def draw(cls, choices: Choices, model: SlotModel) -> Decode:
-        return cls(tuple(draw_names(choices, model, 6)), draw_narrow(choices))
+        return cls(tuple(draw_names(choices, model, 6)), choices.pick(NARROW))
 
     def call(self, model: SlotModel, side: Side) -> Call:
         args = extend_args(side, self.growth)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from properties.choices import Choices
 from properties.commands import Call, Command
 from properties.systems.growth import extend_args
-from properties.systems.misuse import GROWING, Misuse, grow_call, open_ways
+from properties.systems.misuse import GROWING, ROW_CALLS, Misuse, grow_call, open_ways
 from properties.systems.slot_model import Side, SlotModel
 
 
@@ -235,8 +235,33 @@ class TokenGrowth(Misuse):
         return grow_call(self.how, extend_args(side, ((model.next_name, 1),)), 1)
 
 
+@dataclass(frozen=True)
+class TokenRowCall(Misuse):
+    """A call through the row table of the token allocator: unsupported."""
+
+    methods: ClassVar[tuple[str, ...]] = ROW_CALLS
+
+    how: str
+
+    @classmethod
+    def draw(cls, choices: Choices, model: SlotModel) -> TokenRowCall:
+        return cls(choices.pick(open_ways(ROW_CALLS, model)))
+
+    def applies(self, model: SlotModel) -> bool:
+        return self.how in open_ways(ROW_CALLS, model)
+
+    def call(self, model: SlotModel, side: Side) -> Call:
+        if self.how == "free_rows_segment":
+            return Call(self.how, {"handle": (1, 1), "start": 0, "end": 0})
+        args = {"table": None, "rows": [1], "rows_cpu": [1]}
+        grown = extend_args(side, ((model.next_name, 1),))
+        del grown["last_loc"]
+        call = grow_call(self.how.removesuffix("_rows"), grown, 1)
+        return Call(self.how, {**args, **call.args})
+
+
 PAGED: tuple[type[Command], ...] = (
     SeqBelowPrefix, WrongTotal, WrongPageCount, CopiesDiffer, CopyMissing, LastLocOfNothing,
     MisplacedLastLoc, LastLocNotOwned, ContinueTwice,
 )  # fmt: skip
-TOKEN: tuple[type[Command], ...] = (TokenGrowth,)
+TOKEN: tuple[type[Command], ...] = (TokenGrowth, TokenRowCall)

@@ -18,6 +18,7 @@ SLOT_METHODS = ("free", "free_full", "free_full_segment", "free_full_segments")
 SEGMENT_METHODS = ("free_segment", "free_segments", "free_full_segment", "free_full_segments")
 RELEASES = ("free", "free_full", "free_page_ids", *SEGMENT_METHODS)
 GROWING = ("alloc_extend", "alloc_decode")
+ROW_CALLS = ("alloc_extend_rows", "alloc_decode_rows", "free_rows_segment")
 
 
 def release_call(how: str, pages: list[int], size: int) -> Call:

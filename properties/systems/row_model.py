@@ -91,16 +91,16 @@ class RowModel:
     def used(self, name: int) -> None:
         self.next_name = max(self.next_name, name + 1)
 
-    def situations(self, demand: int, allocates: bool) -> list[str]:
+    def situations(self, demand: int, allocates: bool) -> tuple[str, ...]:
         """Which of the named situations hold before a call that needs `demand` rows."""
         spare = len(self.state["free"]) - demand
-        found = []
+        found: tuple[str, ...] = ()
         if spare == 0:
-            found.append("exactly full")
+            found += ("exactly full",)
         if spare == (-1 if allocates else 1):
-            found.append("one short")
+            found += ("one short",)
         if self.cleared:
-            found.append("after clear")
+            found += ("after clear",)
         return found
 
     #: which invariant a difference in one part of the snapshot is about, on the exact level
@@ -171,27 +171,32 @@ class RowModel:
         self, command: Command, before: dict[str, Any], after: dict[str, Any], side: RowSide
     ) -> Faults:
         """I28, I66, I1, I3, I34, I2, I27: generations and lists against the ledger."""
-        for row, generation in enumerate(after.get("generations", ())):
-            if generation < before["generations"][row]:
-                was = before["generations"][row]
-                return [
-                    ("I28", f"the generation of row {row} went back from {was} to {generation}")
-                ]
-            if generation != side.issued.get(row, 0):
-                due = side.issued.get(row, 0)
-                return [("I28", f"row {row} was handed out {due} times, generation {generation}")]
-        if "free" in after:
-            faults = side.ledger.faults(after["free"], [])
-            if faults:
-                return [("I66", faults[0][1])] if command.name() == "clear" else faults
-        for row, line in enumerate(after.get("table", ())):
-            if line != side.table[row]:
-                return [("I33", f"row {row} of the table is {line}, {side.table[row]} was written")]
-        due = side.ledger.num_available_pages()
-        if after.get("available", due) != due:
-            return [("I2", f"available_size() is {after['available']}, by the ledger {due}")]
-        owned = sorted(side.ledger.owned_pages())
-        if after.get("held", owned) != owned:
-            number = "I66" if command.name() == "clear" else "I34"
-            return [(number, f"held are {after['held']}, by the ledger {owned}")]
-        return []
+        return row_faults(before, after, side, cleared=command.name() == "clear")
+
+
+def row_faults(
+    before: dict[str, Any], after: dict[str, Any], side: RowSide, cleared: bool = False
+) -> Faults:
+    """What of a row pool's state disagrees with who holds which row, and what was written."""
+    for row, generation in enumerate(after.get("generations", ())):
+        if generation < before["generations"][row]:
+            was = before["generations"][row]
+            return [("I28", f"the generation of row {row} went back from {was} to {generation}")]
+        if generation != side.issued.get(row, 0):
+            due = side.issued.get(row, 0)
+            return [("I28", f"row {row} was handed out {due} times, generation {generation}")]
+    if "free" in after:
+        faults = side.ledger.faults(after["free"], [])
+        if faults:
+            return [("I66", faults[0][1])] if cleared else faults
+    for row, line in enumerate(after.get("table", ())):
+        if line != side.table[row]:
+            return [("I33", f"row {row} of the table is {line}, {side.table[row]} was written")]
+    due = side.ledger.num_available_pages()
+    if after.get("available", due) != due:
+        return [("I2", f"available_size() is {after['available']}, by the ledger {due}")]
+    owned = sorted(side.ledger.owned_pages())
+    if after.get("held", owned) != owned:
+        number = "I66" if cleared else "I34"
+        return [(number, f"held are {after['held']}, by the ledger {owned}")]
+    return []

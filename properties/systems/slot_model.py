@@ -42,6 +42,25 @@ class Row:
     def last_loc(self) -> int:
         return self.slots[-1] if self.slots else -1
 
+    def part(self, pages: int, size: int) -> list[int]:
+        """Slots of the first (`pages` > 0) or last (`pages` < 0) pages; 0 means all."""
+        if pages > 0:
+            return self.slots[: pages * size]
+        if pages < 0:
+            held = -(-len(self.slots) // size)
+            return self.slots[max(0, held + pages) * size :]
+        return list(self.slots)
+
+    def drop(self, pages: int, size: int) -> list[int]:
+        """Takes `part` away; what follows keeps its positions."""
+        gone = self.part(pages, size)
+        if pages > 0:
+            del self.slots[: len(gone)]
+            self.start += len(gone)
+        else:
+            del self.slots[len(self.slots) - len(gone) :]
+        return gone
+
 
 class Side:
     """What one side's requests hold: rows by name, and the ledger of who owns what."""
@@ -62,27 +81,18 @@ class Side:
 
     def part(self, name: int, pages: int) -> list[int]:
         """Slots of the first (`pages` > 0) or last (`pages` < 0) pages of a row; 0 means all."""
-        row, size = self.rows[name], self.page_size
-        if pages > 0:
-            return row.slots[: pages * size]
-        if pages < 0:
-            held = -(-len(row.slots) // size)
-            return row.slots[max(0, held + pages) * size :]
-        return list(row.slots)
+        return self.rows[name].part(pages, self.page_size)
 
     def give(self, name: int, pages: int, group: bool, by_slots: bool) -> Faults:
         """Books the release of `part(name, pages)`; a row with nothing left disappears."""
-        slots = self.part(name, pages)
-        ids = list(dict.fromkeys([slot // self.page_size for slot in slots]))
-        row = self.rows[name]
-        if len(slots) == len(row.slots):
+        slots = self.rows[name].drop(pages, self.page_size)
+        if not self.rows[name].slots:
             del self.rows[name]
-        elif pages > 0:
-            del row.slots[: len(slots)]
-            row.start += len(slots)
-        else:
-            del row.slots[len(row.slots) - len(slots) :]
-        return self.release(ids, group, by_slots)
+        return self.release(self.pages(slots), group, by_slots)
+
+    def pages(self, slots: Sequence[int]) -> list[int]:
+        """The pages of these slots, each once, in order."""
+        return list(dict.fromkeys([slot // self.page_size for slot in slots]))
 
     def release(self, ids: list[int], group: bool, by_slots: bool) -> Faults:
         if not group:
@@ -153,23 +163,26 @@ class SlotModel:
             total += -(-(prefix + tokens) // size) - -(-prefix // size)
         return total
 
-    def situations(self, demand: int, allocates: bool) -> list[str]:
+    def situations(self, demand: int, allocates: bool) -> tuple[str, ...]:
         """Which of the named situations hold before a call that needs `demand` pages."""
-        state, size = self.state, self.page_size
-        spare = len(state["free"]) + len(state["staged"]) - demand
-        found = []
-        if size > 1 and any(row.length % size for row in self.side.rows.values()):
-            found.append("half-filled page")
+        free, staged, size = self.state["free"], self.state["staged"], self.page_size
+        spare = len(free) + len(staged) - demand
+        found: tuple[str, ...] = ()
+        if size > 1:
+            for row in self.side.rows.values():
+                if (row.start + len(row.slots)) % size:
+                    found = ("half-filled page",)
+                    break
         if spare == 0:
-            found.append("exactly full")
+            found += ("exactly full",)
         if spare == (-1 if allocates else 1):
-            found.append("one short")
-        if state["staged"] and not state["free"]:
-            found.append("everything staged")
-        if state["group"]:
-            found.append("inside a group")
+            found += ("one short",)
+        if staged and not free:
+            found += ("everything staged",)
+        if self.state["group"]:
+            found += ("inside a group",)
         if self.cleared:
-            found.append("after clear")
+            found += ("after clear",)
         return found
 
     #: which invariant a difference in one part of the snapshot is about, on the exact level

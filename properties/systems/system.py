@@ -39,8 +39,10 @@ class System:
     reference: Callable[[Any], Any]
     #: config, reference → the model that commands draw from
     model: Callable[[Any, Any], Any]
-    #: the interface whose every public method a command must exercise
+    #: the interface whose every public method a command must exercise, here or in a sister system
     interface: type[Any]
+    #: other classes whose methods its commands call; systems of their own exercise them in full
+    beside: tuple[type[Any], ...] = ()
 
     @property
     def by_name(self) -> dict[str, type[Command]]:

@@ -3,33 +3,33 @@
 A page (in the token allocator: a slot) is free, staged, parked (freed in the open group) or owned.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from abc import abstractmethod
+from collections.abc import Iterable
 from typing import Any
 
 from reference.allocators.forwarding import KVCacheForwarding
+from reference.allocators.groups import FreeGroups
 from reference.allocators.segments import Ids, Segments
+from reference.allocators.sizes import size_faults
 from reference.audit import partition_faults
-from reference.refusal import Fault, Refused, as_int, refuse_smallest
+from reference.refusal import Fault, as_int, refuse_smallest
+from reference.rows import Handle, ReqToTokenPool
 
 
-class BaseTokenToKVPoolAllocator(KVCacheForwarding, ABC):
+class BaseTokenToKVPoolAllocator(KVCacheForwarding, FreeGroups):
     """`size` is in tokens; what it has beyond whole pages is never issued (§4), nor is page 0."""
 
     free_pages: list[int]  # in the order in which they are handed out
     staged_pages: list[int]  # freed, waiting to be sorted in
     owned_pages: set[int]
     issued_pages: set[int]  # since the last clear: tells DoubleFree from NotOwned
-    group_open: bool
-    parked_slots: list[list[int]]  # one list per slot free, as given
-    parked_pages: list[list[int]]  # one list per page-id free or segment
-    slot_parked_pages: set[int]  # the pages of parked_slots
+    holder_of: dict[int, Handle]  # owned pages that came through the row calls; others: anonymous
+    row_table: ReqToTokenPool | None  # whose rows the holders name
 
     def __init__(
         self, size: int, page_size: int, *, need_sort: bool = False, kvcache: Any = None
     ) -> None:
-        faults = _size_faults(size, page_size)
+        faults = size_faults(size, page_size)
         if as_int(page_size) is None:
             faults.append(("WrongDtype", 0))
         elif page_size < 1:
@@ -48,12 +48,14 @@ class BaseTokenToKVPoolAllocator(KVCacheForwarding, ABC):
         self.staged_pages = []
         self.owned_pages = set()
         self.issued_pages = set()
+        self.holder_of = {}
+        self.row_table = None
         self._close_group()
 
     def resize(self, config: Any) -> None:
         """Take `config.max_total_num_tokens` as size, and clear; refused while pages are owned."""
         size = getattr(config, "max_total_num_tokens", None)
-        faults = _size_faults(size, self.page_size)
+        faults = size_faults(size, self.page_size)
         if self.group_open:
             faults.append(("GroupOpen", 0))
         if self.owned_pages:
@@ -102,8 +104,30 @@ class BaseTokenToKVPoolAllocator(KVCacheForwarding, ABC):
         """Give back runs of positions as slot frees do; their starts are tested alike (§4a)."""
 
     @abstractmethod
-    def _release_parked(self) -> None:
-        """Put what the group has parked where frees go."""
+    def alloc_extend_rows(
+        self,
+        table: ReqToTokenPool,
+        rows: Ids,
+        rows_cpu: Ids,
+        prefix_lens: Ids,
+        prefix_lens_cpu: Ids,
+        seq_lens: Ids,
+        seq_lens_cpu: Ids,
+        extend_num_tokens: int,
+    ) -> list[int] | None:
+        """`alloc_extend` that reads `last_loc` from the table and writes the new slots into it."""
+
+    @abstractmethod
+    def alloc_decode_rows(
+        self, table: ReqToTokenPool, rows: Ids, rows_cpu: Ids, seq_lens: Ids, seq_lens_cpu: Ids
+    ) -> list[int] | None:
+        """`alloc_decode`, through the table."""
+
+    @abstractmethod
+    def free_rows_segment(
+        self, handle: tuple[int, int], start: int, end: int, *, table: ReqToTokenPool | None = None
+    ) -> None:
+        """Give back the pages of these positions of a row."""
 
     def free_full(self, free_index: Ids) -> None:
         """On a single pool the same as `free` (§4a)."""
@@ -116,37 +140,6 @@ class BaseTokenToKVPoolAllocator(KVCacheForwarding, ABC):
     def free_full_segment(self, free_index: Ids, *, start_pos: int) -> None:
         """`free_full_segments` with one segment."""
         self.free_full_segments([(free_index, start_pos)])
-
-    # --- groups ---
-
-    def free_group_begin(self) -> None:
-        """From here on frees are parked. Not nestable: an inner end would end the outer one."""
-        if self.group_open:
-            raise Refused("GroupOpen")
-        self.group_open = True
-
-    def free_group_end(self) -> None:
-        """Release everything parked, together."""
-        if not self.group_open:
-            raise Refused("GroupNotOpen")
-        self._release_parked()
-        self._close_group()
-
-    @contextmanager
-    def free_group(self) -> Iterator[None]:
-        """A group that ends also when its body raises, and quietly if a `clear()` has closed it."""
-        self.free_group_begin()
-        try:
-            yield
-        finally:
-            if self.group_open:
-                self.free_group_end()
-
-    def _close_group(self) -> None:
-        self.group_open = False
-        self.parked_slots = []
-        self.parked_pages = []
-        self.slot_parked_pages = set()
 
     # --- sorting and sizes ---
 
@@ -186,7 +179,8 @@ class BaseTokenToKVPoolAllocator(KVCacheForwarding, ABC):
             "group": self.group_open,
             "parked_slots": [list(slots) for slots in self.parked_slots],
             "parked_pages": [list(pages) for pages in self.parked_pages],
-            "holders": dict.fromkeys(sorted(self.owned_pages), "anonymous"),
+            "holders": {p: self.holder_of.get(p, "anonymous") for p in sorted(self.owned_pages)},
+            "bound": self.row_table is not None,
             "issued": sorted(self.issued_pages),
         }
 
@@ -199,6 +193,10 @@ class BaseTokenToKVPoolAllocator(KVCacheForwarding, ABC):
         faults = partition_faults("page", listed, self.owned_pages, self.num_pages)
         if not self.owned_pages <= self.issued_pages <= set(range(1, self.num_pages + 1)):
             faults.append("I2: a page is owned that was never issued, or issued that isn't one")
+        if not self.owned_pages.issuperset(self.holder_of):
+            faults.append("I34: a page that isn't owned has a holder")
+        if self.holder_of and self.row_table is None:
+            faults.append("I28: a page is held by a row of no table")
         nothing_parked = not parked and not self.parked_pages
         if parked != self.slot_parked_pages or not (self.group_open or nothing_parked):
             faults.append("I21: what is parked disagrees with the group")
@@ -213,6 +211,12 @@ class BaseTokenToKVPoolAllocator(KVCacheForwarding, ABC):
         self.owned_pages.update(pages)
         self.issued_pages.update(pages)
         return pages
+
+    def _disown(self, pages: Iterable[int]) -> None:
+        """These pages are nobody's: their holders are forgotten too."""
+        for page in pages:
+            self.owned_pages.discard(page)
+            self.holder_of.pop(page, None)
 
     def _page_fault(self, page: int) -> str | None:
         """Why this page can't be given back."""
@@ -236,15 +240,3 @@ class BaseTokenToKVPoolAllocator(KVCacheForwarding, ABC):
                 faults.append(("Duplicate", index))
             named.add(page)
         return faults
-
-
-def _size_faults(size: object, page_size: object) -> list[Fault]:
-    """Slots go up to `size + page_size`, and the row table that holds them is int32 (§2)."""
-    tokens, page = as_int(size), as_int(page_size)
-    if tokens is None:
-        return [("WrongDtype", 0)]
-    if tokens < 0:
-        return [("NegativeSize", 0)]
-    if page is not None and tokens + page >= 2**31:
-        return [("OutOfRange", 0)]
-    return []

@@ -7,12 +7,12 @@ knows, and then on pages from the head of the free list. Frees give back whole p
 from collections.abc import Iterable
 from typing import Any
 
-from reference.allocators.base import BaseTokenToKVPoolAllocator
+from reference.allocators.row_calls import RowCalls
 from reference.allocators.segments import Ids, Segments, read_segments, segment_pages
 from reference.refusal import Fault, Refused, as_int, refuse_smallest
 
 
-class PagedTokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
+class PagedTokenToKVPoolAllocator(RowCalls):
     """Any page size from 1 on, powers of two or not."""
 
     def __init__(
@@ -79,10 +79,6 @@ class PagedTokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
         before_cpu = [seq - 1 for seq in seq_lens_cpu]
         lengths = (before, before_cpu, seq_lens, seq_lens_cpu, last_loc)
         return self._alloc_positions(lengths, need_pages, bound_pages=len(last_loc))
-
-    def _pages_of(self, num_tokens: int) -> int:
-        """ceil(num_tokens / page_size)"""
-        return (num_tokens + self.page_size - 1) // self.page_size
 
     def _alloc_positions(
         self, lengths: tuple[Ids, Ids, Ids, Ids, Ids], need_pages: int, bound_pages: int
@@ -171,7 +167,7 @@ class PagedTokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
             if not self.group_open:
                 self._release(sorted(named))
             elif slots:
-                self.owned_pages -= named
+                self._disown(named)
                 self.slot_parked_pages |= named
                 self.parked_slots.append(slots)
 
@@ -192,7 +188,7 @@ class PagedTokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
             pages_before |= pages_here
 
     def _release(self, pages: list[int]) -> None:
-        self.owned_pages.difference_update(pages)
+        self._disown(pages)
         if self.group_open:
             if pages:
                 self.parked_pages.append(pages)

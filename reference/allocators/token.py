@@ -6,6 +6,7 @@ from typing import Any
 from reference.allocators.base import BaseTokenToKVPoolAllocator
 from reference.allocators.segments import Ids, Segments, read_segments
 from reference.refusal import Fault, Refused, as_int, refuse_smallest
+from reference.rows import ReqToTokenPool
 
 
 class TokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
@@ -43,6 +44,32 @@ class TokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
         """Refused, like `alloc_extend`."""
         raise Refused("Unsupported")
 
+    def alloc_extend_rows(
+        self,
+        table: ReqToTokenPool,
+        rows: Ids,
+        rows_cpu: Ids,
+        prefix_lens: Ids,
+        prefix_lens_cpu: Ids,
+        seq_lens: Ids,
+        seq_lens_cpu: Ids,
+        extend_num_tokens: int,
+    ) -> list[int] | None:
+        """Refused, like `alloc_extend`."""
+        raise Refused("Unsupported")
+
+    def alloc_decode_rows(
+        self, table: ReqToTokenPool, rows: Ids, rows_cpu: Ids, seq_lens: Ids, seq_lens_cpu: Ids
+    ) -> list[int] | None:
+        """Refused, like `alloc_extend`."""
+        raise Refused("Unsupported")
+
+    def free_rows_segment(
+        self, handle: tuple[int, int], start: int, end: int, *, table: ReqToTokenPool | None = None
+    ) -> None:
+        """Refused: no slot here came through a table."""
+        raise Refused("Unsupported")
+
     def free(self, free_index: Ids) -> None:
         """To the end of the list in the order given; no id may be in it twice (§3)."""
         self._free(list(free_index), [])
@@ -65,7 +92,7 @@ class TokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
             self._refuse(slots, list(faults))
         if not slots:
             return
-        self.owned_pages.difference_update(slots)
+        self._disown(slots)
         if self.group_open:
             self.parked_slots.append(slots)
             self.slot_parked_pages.update(slots)

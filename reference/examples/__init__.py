@@ -5,12 +5,22 @@ from reference.examples.paged_alloc import PAGED_ALLOC
 from reference.examples.paged_free import PAGED_FREE
 from reference.examples.paged_group import PAGED_GROUP
 from reference.examples.paged_misuse import PAGED_MISUSE
+from reference.examples.paged_rows import PAGED_ROWS
+from reference.examples.paged_rows_misuse import PAGED_ROWS_MISUSE
 from reference.examples.paged_sort import PAGED_SORT
 from reference.examples.rows import ROWS
 from reference.examples.token import TOKEN
 
 EXAMPLES: tuple[Example, ...] = (
-    ROWS + TOKEN + PAGED_ALLOC + PAGED_FREE + PAGED_GROUP + PAGED_SORT + PAGED_MISUSE
+    ROWS
+    + TOKEN
+    + PAGED_ALLOC
+    + PAGED_FREE
+    + PAGED_GROUP
+    + PAGED_SORT
+    + PAGED_MISUSE
+    + PAGED_ROWS
+    + PAGED_ROWS_MISUSE
 )
 
 __all__ = [

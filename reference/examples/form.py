@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Literal
 
-System = Literal["rows", "token", "paged"]
+System = Literal["rows", "token", "paged", "paged_rows"]
 Step = tuple[str, dict[str, Any], Any]
 """Method, keyword arguments, expected outcome: a list, an int, a bool, a handle as a pair, None, or
 `refused(kind)`. Pass copies of the arguments, so that no run can spoil the next one."""
@@ -63,6 +63,10 @@ class Example:
     free: list[int] | None = None
     """The free list at the end, in order; None where the spec doesn't say."""
     staged: list[int] | None = None
+    lines: dict[int, list[int]] | None = None
+    """What stands in rows of table 0 at the end; all other entries are 0."""
+    holders: dict[int, Any] | None = None
+    """Who holds each owned page at the end."""
     requests: tuple[RequestSpec, ...] = ()
     ours_only: bool = False
     """Here the original does something else (DESIGN, last section): not run on SGLang."""
@@ -91,3 +95,38 @@ def extend(
 def decode(seq: list[int], last_loc: list[int], **more: Any) -> dict[str, Any]:
     """Arguments of `alloc_decode`."""
     return {"seq_lens": seq, "seq_lens_cpu": seq, "last_loc": last_loc, **more}
+
+
+def extend_rows(rows: list[int], prefix: list[int], seq: list[int], tokens: Any) -> dict[str, Any]:
+    """Arguments of `alloc_extend_rows`, through table 0."""
+    return {
+        "table": 0,
+        "rows": rows,
+        "rows_cpu": rows,
+        "prefix_lens": prefix,
+        "prefix_lens_cpu": prefix,
+        "seq_lens": seq,
+        "seq_lens_cpu": seq,
+        "extend_num_tokens": tokens,
+    }
+
+
+def decode_rows(rows: list[int], seq: list[int]) -> dict[str, Any]:
+    """Arguments of `alloc_decode_rows`, through table 0."""
+    return {
+        "table": 0,
+        "rows": rows,
+        "rows_cpu": rows,
+        "seq_lens": seq,
+        "seq_lens_cpu": seq,
+    }
+
+
+def segment(row: int, generation: int, start: Any, end: Any, **more: Any) -> dict[str, Any]:
+    """Arguments of `free_rows_segment`."""
+    return {"handle": (row, generation), "start": start, "end": end, **more}
+
+
+def entries(row: int, values: list[int]) -> dict[str, Any]:
+    """Arguments of a `write` to the first positions of a row."""
+    return {"indices": (row, slice(0, len(values))), "values": values}

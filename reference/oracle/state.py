@@ -26,6 +26,8 @@ class State(NamedTuple):
     group: bool = False
     slot_pile: tuple[Numbers, ...] = ()
     page_pile: tuple[Numbers, ...] = ()
+    held: frozenset[tuple[int, int, int]] = frozenset()  # (page, row, generation): §5a
+    table: int | None = None  # the table whose rows hold pages
 
 
 Next = tuple[State, Answer]
@@ -51,9 +53,22 @@ def snapshot(state: State) -> dict[str, Any]:
         "group": state.group,
         "parked_slots": [list(slots) for slots in state.slot_pile],
         "parked_pages": [list(pages) for pages in state.page_pile],
-        "holders": dict.fromkeys(sorted(state.owned), "anonymous"),
+        "holders": {page: holder_of(state, page) or "anonymous" for page in sorted(state.owned)},
+        "bound": state.table is not None,
         "issued": sorted(state.issued),
     }
+
+
+def holder_of(state: State, page: int) -> tuple[int, int] | None:
+    """§5a: who took the page through the table; None if nobody did."""
+    return next(((row, generation) for p, row, generation in state.held if p == page), None)
+
+
+def without(state: State, pages: Iterable[int]) -> State:
+    """§5a: these are nobody's, and nobody holds them."""
+    gone = set(pages)
+    held = frozenset(entry for entry in state.held if entry[0] not in gone)
+    return state._replace(owned=state.owned - gone, held=held)
 
 
 def worst(kinds: Iterable[str | None]) -> str | None:
@@ -105,7 +120,7 @@ def taken(state: State, count: int) -> State:
 def given_back(state: State, pages: Ids) -> State:
     """§3: to the end. §4: to the front. With `need_sort`: staged."""
     freed = tuple(pages)
-    state = state._replace(owned=state.owned - set(freed))
+    state = without(state, freed)
     if state.need_sort:
         return state._replace(staged=state.staged + freed)
     return state._replace(free=state.free + freed if state.is_token else freed + state.free)
@@ -114,8 +129,7 @@ def given_back(state: State, pages: Ids) -> State:
 def parked(state: State, slots: Ids = (), pages: Ids = ()) -> State:
     """§4: copied and parked; empty frees are no-ops."""
     out = {slot // state.page_size for slot in slots} | set(pages)
-    return state._replace(
-        owned=state.owned - out,
+    return without(state, out)._replace(
         slot_pile=state.slot_pile + ((tuple(slots),) if slots else ()),
         page_pile=state.page_pile + ((tuple(pages),) if pages else ()),
     )

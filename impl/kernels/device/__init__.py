@@ -19,6 +19,7 @@ Calls of one allocator must be launched on one stream. Spec: `spec/core.md` §4,
 
 from __future__ import annotations
 
+from functools import cache
 from types import ModuleType
 from typing import NamedTuple
 
@@ -35,6 +36,7 @@ class Device(NamedTuple):
     merge: ModuleType
 
 
+@cache
 def load() -> Device:
     """Import the kernels; `Unsupported`, with what to install, where triton is missing."""
     try:

@@ -1,0 +1,146 @@
+"""A paged allocator and its row table: configs, commands, reference (`spec/core.md` §5a).
+
+What needs no table is the paged system's business; here it is what happens in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from impl import PagedTokenToKVPoolAllocator, ReqToTokenPool
+from properties.choices import Choices
+from properties.subjects.reference import EchoCache, PagedRowsReference
+from properties.systems import growth, releases, slots
+from properties.systems.paged_rows_entries import ENTRIES
+from properties.systems.paged_rows_growth import GROWTH
+from properties.systems.paged_rows_lines import LINES
+from properties.systems.paged_rows_misuse import MISUSE
+from properties.systems.paged_rows_model import SITUATIONS, LineModel
+from properties.systems.paged_rows_release import RELEASE
+from properties.systems.paged_rows_segments import SEGMENTS
+from properties.systems.system import Limits, System, allowed
+from reference import PagedTokenToKVPoolAllocator as Reference
+from reference import ReqToTokenPool as ReferencePool
+
+PAGE_SIZES = (1, 2, 3, 4, 3, 4, 2, 16)
+# Pools are small so that they run full, and have at most as many pages as a few rows can hold.
+PAGES = (1, 2, 3, 4, 5, 6, 8, 12, 2, 3, 4, 6)
+# Some rows are as wide as the whole pool, in others a request is soon at the end.
+ROWS, WIDTHS = (1, 2, 3, 4, 6), (5, 9, 13, 24, 33)
+LARGEST_PAGE, LARGEST_POOL, LARGEST_TABLE = 2**12, 2**16, 2**12
+
+
+@dataclass(frozen=True, kw_only=True)
+class PagedRowsConfig:
+    """A pool of `num_pages` pages and `spare` slots, and `rows` rows of `width` positions."""
+
+    page_size: int
+    num_pages: int
+    spare: int
+    need_sort: bool
+    rows: int
+    width: int
+
+    @property
+    def size(self) -> int:
+        """Slots, as the constructor wants them."""
+        return self.num_pages * self.page_size + self.spare
+
+    @classmethod
+    def draw(cls, choices: Choices, limits: Limits) -> PagedRowsConfig:
+        page_size = choices.pick(allowed(limits, "page_size", PAGE_SIZES))
+        spares = (0, page_size - 1)
+        return cls(
+            page_size=page_size,
+            num_pages=choices.pick(allowed(limits, "num_pages", PAGES)),
+            spare=choices.pick(allowed(limits, "spare", spares)),
+            need_sort=choices.pick(allowed(limits, "need_sort", (False, True))),
+            rows=choices.pick(allowed(limits, "rows", ROWS)),
+            width=choices.pick(allowed(limits, "width", WIDTHS)),
+        )
+
+    def resized(self, size: int) -> PagedRowsConfig:
+        """The config of a pool of `size` slots."""
+        num_pages, spare = divmod(size, self.page_size)
+        return replace(self, num_pages=num_pages, spare=spare)
+
+    def problem(self) -> str | None:
+        if not 1 <= self.page_size <= LARGEST_PAGE:
+            return f"page_size must be in 1..{LARGEST_PAGE}, found {self.page_size}"
+        if not 0 <= self.num_pages <= LARGEST_POOL:
+            return f"num_pages must be in 0..{LARGEST_POOL}, found {self.num_pages}"
+        if not 0 <= self.spare < self.page_size:
+            return f"spare must be in 0..page_size - 1, found {self.spare}"
+        for name, value in (("rows", self.rows), ("width", self.width)):
+            if not 1 <= value <= LARGEST_TABLE:
+                return f"{name} must be in 1..{LARGEST_TABLE}, found {value}"
+        return None
+
+    def smaller(self) -> list[PagedRowsConfig]:
+        found = [replace(self, num_pages=n) for n in range(1, self.num_pages)]
+        found += [
+            replace(self, page_size=n, spare=min(self.spare, n - 1))
+            for n in range(1, min(self.page_size, 5))
+        ]
+        found += [replace(self, rows=n) for n in range(1, self.rows)]
+        found += [replace(self, width=n) for n in range(1, self.width)]
+        if self.spare:
+            found.append(replace(self, spare=0))
+        if self.need_sort:
+            found.append(replace(self, need_sort=False))
+        return found
+
+
+def reference(config: PagedRowsConfig) -> PagedRowsReference:
+    """The reference of this config, as a subject: the allocator, the table, and another table."""
+    return PagedRowsReference(
+        Reference(config.size, config.page_size, need_sort=config.need_sort, kvcache=EchoCache()),
+        ReferencePool(config.rows, config.width),
+        ReferencePool(config.rows, config.width),
+    )
+
+
+# ---- what goes on beside the rows --------------------
+# Commands of the paged system, about requests without rows: they make pages free, staged and
+# parked. Seldom, so that the rows get most of the pool.
+
+
+class Alloc(slots.Alloc):
+    """A new request without a row takes whole pages."""
+
+    weight = 24
+
+
+class Extend(growth.Extend):
+    """Requests without rows grow."""
+
+    weight = 24
+
+
+class Free(releases.Free):
+    """Slot frees of requests without rows."""
+
+    weight = 40
+
+
+class Clear(slots.Clear):
+    """`clear`: lines keep their rows, and the allocator forgets the table."""
+
+    weight = 6
+
+
+BESIDE = (
+    Alloc, Extend, growth.Decode, Free, releases.FreePageIds, slots.GroupBegin, slots.GroupEnd,
+    slots.Merge, Clear, slots.Resize,
+)  # fmt: skip
+
+PAGED_ROWS = System(
+    name="paged_rows",
+    config=PagedRowsConfig,
+    commands=(*LINES, *GROWTH, *RELEASE, *BESIDE, *MISUSE, *ENTRIES, *SEGMENTS),
+    situations=SITUATIONS,
+    reference=reference,
+    model=LineModel,
+    interface=PagedTokenToKVPoolAllocator,
+    beside=(ReqToTokenPool,),
+)
