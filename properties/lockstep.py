@@ -9,7 +9,7 @@ slots and lists against the reference's (I71), and the subject's own audit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from properties.commands import ALLOCATING, SHORT, Call, Command, Outcome
 from properties.invariants import (
@@ -45,6 +45,9 @@ class Lockstep:
     equality with the reference then says everything at once. Only where it fails is the run
     repeated `patient`ly: looked at, checked in order, overwritten, looked at again.
     """
+
+    #: whether the subject has to raise what is wrong with a call before the next one
+    settles: ClassVar[bool] = True
 
     def __init__(
         self, system: Any, config: Any, make: MakeSubject, level: str = EXACT, *,
@@ -146,7 +149,8 @@ class Lockstep:
     def _attempt(self, call: Call) -> Outcome:
         try:
             value = self.subject.call(call)
-            self.subject.settle()
+            if self.settles:
+                self.subject.settle()
         except Violation:
             raise
         except SystemExit as error:

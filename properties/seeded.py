@@ -137,7 +137,7 @@ def run_round(plan: Plan, number: int, tally: Tally, more: Callable[[], bool]) -
     clock = time.perf_counter
     started, lock = clock(), None
     try:
-        lock = Lockstep(system, config, factory.make, level)
+        lock = system.lockstep(system, config, factory.make, level)
         picker = Picker(usable(system, lock.subject.calls, misuse, factory.known))
         tally.commands.update(picker.commands)
         model, marks = lock.model, tally.marks

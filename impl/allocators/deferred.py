@@ -76,10 +76,11 @@ class DeferredBook(Book):
             self.group_is_open,
             len(self.parked_slots),
             len(self.parked_pages),
+            self.table,
         )
 
     def _restore(self, fields: tuple[Any, ...]) -> None:
-        position, self.num_parked, self.group_is_open, num_slots, num_pages = fields
+        position, self.num_parked, self.group_is_open, num_slots, num_pages, self.table = fields
         self.free_list.restore(position)
         del self.parked_slots[num_slots:]
         del self.parked_pages[num_pages:]

@@ -13,6 +13,7 @@ from impl import (
     ReqToTokenPool,
     TokenToKVPoolAllocator,
 )
+from impl.allocators.deferral import HostMailbox
 from properties.commands import Call
 from properties.invariants import violation
 from properties.subjects.protocol import Memory, TensorSubject
@@ -24,6 +25,8 @@ class ImplSubject(TensorSubject):
 
     names_kinds: ClassVar[bool] = True
     refusals: ClassVar[tuple[type[Exception], ...]] = (PoolError,)
+    #: whether faults may stay under way until the driver settles
+    late = False
 
     def __init__(self, target: Any, device: str, *beside: Any) -> None:
         super().__init__(target, device=device)
@@ -34,7 +37,8 @@ class ImplSubject(TensorSubject):
         try:
             value = super().call(call)
         except PoolError:
-            self.target.recover()
+            if not self.late:
+                self.target.recover()
             raise
         if call.method in ("clear", "resize"):
             self._own = storages_of(*self._parts)
@@ -174,6 +178,8 @@ def make(system: str, config: Any, **options: Any) -> ImplSubject:
     `options` go to the allocator's constructor; request rows have none of them.
     """
     device = options.pop("device", None) or default_device()
+    if system.endswith("_deferred"):
+        return _late(system.removesuffix("_deferred"), config, device)
     if system == "rows":
         return ImplRows(ReqToTokenPool(config.size, config.width, device=device), device)
     kind: dict[str, Any] = {"need_sort": config.need_sort, "kvcache": EchoCache(), **options}
@@ -184,6 +190,17 @@ def make(system: str, config: Any, **options: Any) -> ImplSubject:
         return ImplSubject(paged, device)
     table, other = (ReqToTokenPool(config.rows, config.width, device=device) for _ in range(2))
     return ImplPagedRows(paged, table, other, device)
+
+
+def _late(system: str, config: Any, device: str) -> ImplSubject:
+    """A subject whose faults stay under way; "paged" has its row table with it."""
+    base = "paged_rows" if system == "paged" else system
+    made = make(base, config, device=device, backend="triton")
+    made.late = True
+    mailbox = made.target._book.deferral.mailbox
+    if isinstance(mailbox, HostMailbox):
+        mailbox.delay = config.delay
+    return made
 
 
 def default_device() -> str:
