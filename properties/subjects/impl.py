@@ -15,6 +15,7 @@ from impl import (
 )
 from impl.allocators.deferral import HostMailbox
 from properties.commands import Call
+from properties.interpreter import kernels_run
 from properties.invariants import violation
 from properties.subjects.protocol import Memory, TensorSubject
 from properties.subjects.reference import TABLE_CALLS, EchoCache, Requests
@@ -170,6 +171,16 @@ def tensors_of(target: Any, depth: int = 2) -> list[torch.Tensor]:
 def storages_of(*targets: Any) -> frozenset[int]:
     """Addresses of the storages that objects keep; empty ones have none."""
     return frozenset(address(tensor) for each in targets for tensor in tensors_of(each)) - {0}
+
+
+def systems(backend: str) -> frozenset[str]:
+    """The systems that a backend of ours has here: kernels need triton to run."""
+    found = {"rows"}
+    if backend != "triton" or kernels_run():
+        found |= {"token", "paged", "paged_rows"}
+    if backend != "torch" and kernels_run():
+        found |= {"token_deferred", "paged_deferred"}
+    return frozenset(found)
 
 
 def make(system: str, config: Any, **options: Any) -> ImplSubject:
