@@ -27,8 +27,10 @@ class ImplSubject(TensorSubject):
     def __init__(self, target: Any, device: str) -> None:
         super().__init__(target, device=device)
         self._own = storages_of(target)
+        self._shared = ""
 
     def call(self, call: Call) -> Any:
+        self._shared = ""
         value = super().call(call)
         if call.method in ("clear", "resize"):
             self._own = storages_of(self.target)
@@ -39,9 +41,11 @@ class ImplSubject(TensorSubject):
         if isinstance(value, torch.Tensor):
             if value.dtype != torch.int64:
                 raise violation("I53", f"a result is {value.dtype}, int64 is due")
-            at = address(value)
-            if at and any(address(memory) == at for memory in self.lent):
+            at = value.untyped_storage().data_ptr()
+            if at and at in map(address, self.lent):
                 raise violation("I54", "a result is an argument given back")
+            if at in self._own:
+                self._shared = f"{len(value)} values of a result"
         return super().plain(value)
 
     def observe(self) -> dict[str, Any]:
@@ -51,10 +55,7 @@ class ImplSubject(TensorSubject):
 
     def shares(self) -> str:
         """By storage, beside the check by effect: our own tensors are known."""
-        for memory in self.lent:
-            if address(memory) in self._own:
-                return f"{len(memory)} values"
-        return ""
+        return self._shared
 
     def audit(self) -> list[str]:
         found: list[str] = self.target.audit()

@@ -80,9 +80,15 @@ def draw_names(choices: Choices, model: SlotModel, most: int) -> list[int]:
     return live + list(range(first, first + choices.integer(0, max(0, room), (1, 2))))
 
 
-# (fits, narrow, counted) of an extend: mostly it fits, so that pools fill and empty; else anything,
-# tight and one short too; sometimes int32, which tests one conversion and costs five of them.
-_FORMS = tuple(product((True, True, True, True, True, False), (False, False, True), (False, True)))
+# (fits, fills, narrow, counted) of an extend. Mostly it fits, so that pools fill and empty; else
+# anything, one short too. The last request may take all that is left. Sometimes int32, which tests
+# one conversion and costs five of them.
+_FORMS = tuple(
+    product(
+        (True, True, True, True, True, False), (True, False, False, False), (False, False, True),
+        (False, True),
+    )
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -103,12 +109,12 @@ class Extend(_Grow):
     @classmethod
     def draw(cls, choices: Choices, model: SlotModel) -> Extend:
         size, left, rows = model.page_size, model.available_pages, model.side.rows
-        fits, narrow, counted = choices.pick(_FORMS)
-        requests: list[tuple[int, int]] = []
-        for name in draw_names(choices, model, 4):
+        fits, fills, narrow, counted = choices.pick(_FORMS)
+        names, requests = draw_names(choices, model, 4), []
+        for name in names:
             rest = -rows[name].length % size if name in rows else 0
             tight = rest + max(0, left) * size
-            if choices.integer(0, 7) == 0:
+            if fills and name == names[-1]:
                 tokens = tight + (0 if fits else choices.integer(0, 1))
             else:
                 most = min(2 * size + 1, tight) if fits else 2 * size + 1
