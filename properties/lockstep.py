@@ -86,7 +86,7 @@ class Lockstep:
         expected = self._expect(call)
         actual = self._attempt(their_call)
         self.outcomes.append(actual)
-        if not _agree(expected, actual, self.by_kind):
+        if expected.kind != actual.kind or not _agree(expected, actual, self.by_kind):
             if actual.kind in ("short", "refused"):  # by its own word nothing has changed
                 found = self._guarded(self.subject.observe)
                 _raise_first(model.state_faults(command, self.states[1], found, self.theirs))
@@ -94,9 +94,11 @@ class Lockstep:
             _raise_first(outcome_faults(call, expected, actual, self.subject, self.by_kind, due))
         observed = self._guarded(self._seen, their_call)
         before, (wanted, after) = self.states, (self.reference.observe(), observed)
-        if self.exact and _same(expected, actual) and _covers(wanted, after):
-            if expected.kind == "served":
-                _raise_first(command.settle(model, model.side, actual.value))
+        served = expected.kind == "served"
+        same = expected.value == actual.value or not served
+        if self.exact and same and _covers(wanted, after):
+            if served and (faults := command.settle(model, model.side, actual.value)):
+                _raise_first(faults)
         else:
             self._blame()
             self._diagnose(command, their_call, expected, actual, before[1], after, wanted)
@@ -263,11 +265,6 @@ def _agree(expected: Outcome, actual: Outcome, by_kind: bool) -> bool:
     if expected.kind == "refused" and by_kind:
         return expected == actual
     return expected.kind == actual.kind
-
-
-def _same(expected: Outcome, actual: Outcome) -> bool:
-    """Whether a served call gave the reference's result; others have none to compare."""
-    return expected.kind != "served" or expected.value == actual.value
 
 
 def _covers(wanted: dict[str, Any], found: dict[str, Any]) -> bool:

@@ -33,8 +33,10 @@ class ImplSubject(TensorSubject):
         super().__init__(target, device=device)
         self._parts = (target, *beside)
         self._own = storages_of(*self._parts)
+        self._shared = ""
 
     def call(self, call: Call) -> Any:
+        self._shared = ""
         try:
             value = super().call(call)
         except PoolError:
@@ -58,9 +60,11 @@ class ImplSubject(TensorSubject):
         if isinstance(value, torch.Tensor):
             if value.dtype != torch.int64:
                 raise violation("I53", f"a result is {value.dtype}, int64 is due")
-            at = address(value)
-            if at and any(address(memory) == at for memory in self.lent):
+            at = value.untyped_storage().data_ptr()
+            if at and at in map(address, self.lent):
                 raise violation("I54", "a result is an argument given back")
+            if at in self._own:
+                self._shared = f"{len(value)} values of a result"
         return super().plain(value)
 
     def observe(self) -> dict[str, Any]:
@@ -70,10 +74,7 @@ class ImplSubject(TensorSubject):
 
     def shares(self) -> str:
         """By storage, beside the check by effect: our own tensors are known."""
-        for memory in self.lent:
-            if address(memory) in self._own:
-                return f"{len(memory)} values"
-        return ""
+        return self._shared
 
     def audit(self) -> list[str]:
         found: list[str] = self.target.audit()
