@@ -7,6 +7,7 @@ isn't installed.
 from __future__ import annotations
 
 import importlib.util
+import os
 from dataclasses import dataclass
 
 import pytest
@@ -28,6 +29,7 @@ _COMMON = {
     "print_blob": False,
     "report_multiple_bugs": False,
 }
+MOST_GPU_WORKERS = 4
 PROFILES = {
     # 60 runs of 100 steps: some seconds for each system; the seeded run beside it goes further
     "kvledger": {"max_examples": 60, "stateful_step_count": 100},
@@ -99,6 +101,16 @@ def pytest_configure(config: pytest.Config) -> None:
         load(config.getoption("--subject"))
     except UnusableSubject as error:
         raise pytest.UsageError(str(error)) from error
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """`-n auto` on a GPU: each worker has a context there, so a few are as fast as many."""
+    if not torch.cuda.is_available():
+        return None
+    found = min(MOST_GPU_WORKERS, os.cpu_count() or 1)
+    print(f"kvledger: {found} workers share the GPU; -n {found + 1} or more to have more")
+    return found
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
