@@ -72,7 +72,10 @@ class ImplSubject(TensorSubject):
         """By storage, beside the check by effect: our own tensors are known."""
         for memory in self.lent:
             if address(memory) in self._own:
-                return f"{len(memory)} values"
+                # what was the pool's once may have been given up, and be anybody's memory now
+                self._own = storages_of(*self._parts)
+                if address(memory) in self._own:
+                    return f"{len(memory)} values"
         return ""
 
     def audit(self) -> list[str]:
