@@ -64,7 +64,10 @@ class ImplSubject(TensorSubject):
             if at and at in map(address, self.lent):
                 raise violation("I54", "a result is an argument given back")
             if at in self._own:
-                self._shared = f"{len(value)} values of a result"
+                # what was the pool's once may have been given up, and be anybody's memory now
+                self._own = storages_of(*self._parts)
+                if at in self._own:
+                    self._shared = f"{len(value)} values of a result"
         return super().plain(value)
 
     def observe(self) -> dict[str, Any]:
