@@ -7,6 +7,7 @@ import random
 import pytest
 import torch
 
+from impl.kernels.device.extend import SCRATCH_ROWS
 from properties.kernels.guards import Guards
 from properties.kernels.rig import DEVICE, Rig
 
@@ -60,7 +61,7 @@ def extend(rig: Rig, batch: Batch, rng: random.Random, fused_tokens: int) -> lis
             seq_lens=guards.line("seq_lens", batch.device_seq, dtypes[1]),
             last_loc=guards.line("last_loc", batch.last, dtypes[2]),
             host=guards.line("host", batch.prefix + batch.seq).view(2, n),
-            sums=guards.empty("sums", 4 * n),
+            sums=guards.empty("sums", SCRATCH_ROWS * n),
             seq=seq,
             fused_tokens=fused_tokens,
         )
@@ -97,7 +98,7 @@ def decode(rig: Rig, batch: Batch, rng: random.Random, fused_tokens: int) -> lis
             seq_lens=guards.line("seq_lens", batch.device_seq, dtypes[0]),
             last_loc=guards.line("last_loc", batch.last, dtypes[1]),
             host=guards.line("host", batch.seq).view(1, n),
-            sums=guards.empty("sums", 4 * n),
+            sums=guards.empty("sums", SCRATCH_ROWS * n),
             seq=seq,
             fused_tokens=fused_tokens,
         )

@@ -18,9 +18,10 @@ from impl import errors
 from impl.allocators import states
 from impl.kernels.device.pages import UNCLAIMED
 
-# Elements of a tile, in tests and on a device: 8 for each of 128 threads. Twice as many spill
-# registers, fewer make a plan of 4,096 requests wait for memory more often.
+# Elements of a tile and warps of a program, in tests and on a device. Smaller tiles make a plan of
+# 4,096 requests wait for memory more often; with fewer warps its registers spill.
 BLOCK = 1024
+NUM_WARPS = 8
 
 NOT_CONSECUTIVE = tl.constexpr(errors.NotConsecutive.rank)
 BAD_LENGTHS = tl.constexpr(errors.BadLengths.rank)

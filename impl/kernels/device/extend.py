@@ -27,9 +27,11 @@ from impl.kernels.device.common import (
     KIND,
     NO_CLAIM,
     NO_FAULT,
+    NUM_WARPS,
     OWNED,
     claim_pages,
     clip,
+    fault,
     helper,
     kernel,
     report_page,
@@ -40,8 +42,12 @@ from impl.kernels.device.pages import Pages
 
 Tensor = torch.Tensor
 
-# Rows of the scratch buffer `sums`: what a fill needs of a request.
-SCRATCH_ROWS = 4
+# Rows of the scratch buffer `sums`. What a fill needs of a request: tokens before it, new pages
+# before it (less one if it goes on in a page), offset of its first token in a page, page it goes
+# on in. What a report needs: seq, prefix and row as the device has them, where they differ.
+SCRATCH_ROWS = 7
+# A plan with a fill behind it needs more scalar registers than an AMD GPU has.
+FUSED = torch.version.hip is None
 # Up to so many tokens the plan's program fills: four tiles take it less than a launch costs.
 FUSED_TOKENS = 4 * BLOCK
 
@@ -112,19 +118,77 @@ def _fill_tile(
         tl.store(table + to, slot.to(tl.int32), mask=live)
 
 
+@helper
+def _differing(
+    prefix_lens, seq_lens, rows, host, n, sums, ROWS: tl.constexpr, DECODE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Keys of requests whose numbers aren't the host's; these are left in `sums`.
+
+    In a loop of its own, because together with what follows it needs more scalar registers than
+    an AMD GPU has.
+    """
+    keys = tl.full((BLOCK,), NO_FAULT, tl.int64)
+    for start in range(0, n, BLOCK):
+        i = start + tl.arange(0, BLOCK).to(tl.int64)
+        m = i < n
+        row, prefix, end, _ = _lengths(host, n, i, m, ROWS, DECODE)
+        found_end = tl.load(seq_lens + i, mask=m, other=0).to(tl.int64)
+        differs = found_end != end
+        if DECODE == 0:
+            found_prefix = tl.load(prefix_lens + i, mask=m, other=0).to(tl.int64)
+            differs = differs | (found_prefix != prefix)
+        if ROWS:
+            found_row = tl.load(rows + i, mask=m, other=0).to(tl.int64)
+            differs = differs | (found_row != row)
+        differs = differs & m
+        tl.store(sums + 4 * n + i, found_end, mask=differs)
+        if DECODE == 0:
+            tl.store(sums + 5 * n + i, found_prefix, mask=differs)
+        if ROWS:
+            tl.store(sums + 6 * n + i, found_row, mask=differs)
+        keys = tl.minimum(keys, fault(differs, BAD_LENGTHS, i))
+    return keys
+
+
+@helper
+def _misplaced(
+    last, page, offset, prefix, row, generation, i, m, page_size, num_pages, states, holder_row,
+    holder_gen, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Whether `last`, of `page`, isn't where a prefix can end."""
+    entry = clip(page, num_pages)
+    half = m & (offset > 0)
+    state = tl.load(states + entry, mask=half, other=OWNED)
+    # A negative last has a remainder that isn't positive. Where the offset isn't 0 its page isn't
+    # owned; where it is 0, only a remainder of -1 (or of a page size of 1) fits.
+    after = last - page * page_size + 1
+    bad = (tl.where(after == page_size, 0, after) != offset) | (state != OWNED)
+    bad = bad | ((prefix == 0) & (last != -1))
+    if ROWS:
+        # An entry never written is 0: its page is the reserved one.
+        bad = bad | ((prefix > 0) & (last < page_size))
+        holder = tl.load(holder_row + entry, mask=half, other=0).to(tl.int64)
+        since = tl.load(holder_gen + entry, mask=half, other=0)
+        bad = bad | ((holder != 0) & ((holder != row) | (since != generation)))
+    return bad & m
+
+
 @kernel
 def plan(
     prefix_lens, seq_lens, last_loc, rows, table, row_stride: int, column_stride: int,
     host, n: int, rounds: int, sums, out, fused_tokens: int, ids, head: int,
     page_size: int, num_pages: int, states, holder_row, holder_gen, claim, record,
     seq: int, validate: int,
-    ROWS: tl.constexpr, DECODE: tl.constexpr, BLOCK: tl.constexpr,
+    ROWS: tl.constexpr, DECODE: tl.constexpr, FUSED: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program: checks, claims, verdict, prefix sums; fills the first `fused_tokens`."""
     lanes = tl.arange(0, BLOCK).to(tl.int64)
     num_live = tl.full((), 0, tl.int64)
     if tl.load(record) == 0:
         keys = tl.full((BLOCK,), NO_FAULT, tl.int64)
+        if validate != 0:
+            keys = _differing(prefix_lens, seq_lens, rows, host, n, sums, ROWS, DECODE, BLOCK)
         # New tokens and new pages before a tile, in one sum: pools have less than 2^31 slots.
         carry = tl.full((), 0, tl.int64)
         for start in range(0, n, BLOCK):
@@ -137,39 +201,24 @@ def plan(
             half = offset > 0
             page = last // page_size
             claims = half & (tokens > 0)
-            if validate != 0:
-                differs = tl.load(seq_lens + i, mask=m, other=0).to(tl.int64) != end
-                if DECODE == 0:
-                    found = tl.load(prefix_lens + i, mask=m, other=0).to(tl.int64)
-                    differs = differs | (found != prefix)
-                if ROWS:
-                    differs = differs | (tl.load(rows + i, mask=m, other=0).to(tl.int64) != row)
-                entry = clip(page, num_pages)
-                state = tl.load(states + entry, mask=m & half, other=OWNED)
-                # Where the offset isn't 0, a negative last has no owned page; where it is 0, the
-                # remainder's sign doesn't matter.
-                bad = ((last + 1) % page_size != offset) | (state != OWNED)
-                bad = bad | ((prefix == 0) & (last != -1))
-                if ROWS:
-                    # An entry never written is 0: its page is the reserved one.
-                    bad = bad | ((prefix > 0) & (last < page_size))
-                    holder = tl.load(holder_row + entry, mask=m & half, other=0).to(tl.int64)
-                    since = tl.load(holder_gen + entry, mask=m & half, other=0)
-                    bad = bad | ((holder != 0) & ((holder != row) | (since != generation)))
-                key = tl.where(bad, i + BAD_LAST_LOC * KIND, NO_FAULT)
-                key = tl.where(differs, i + BAD_LENGTHS * KIND, key)
-                keys = tl.minimum(keys, tl.where(m, key, NO_FAULT))
-                # A page with a fault needs no claim: the fault comes before any `Duplicate`.
-                claims = claims & ~bad & m
-                clash = claims & claim_pages(claim + entry, i, claims)
-                keys = tl.minimum(keys, tl.where(clash, CLASH, NO_FAULT))
             opened = (offset + tokens + (page_size - 1)) // page_size - half
             both = tokens * KIND + opened
-            sums_to = carry + tl.cumsum(both, 0)
-            before = sums_to - both
+            before = carry + tl.cumsum(both, 0) - both
             if start + BLOCK < n:
                 carry += tl.sum(both, 0)
-            tl.store(sums + i, before >> 32, mask=m)
+            first = before >> 32
+            if validate != 0:
+                bad = _misplaced(
+                    last, page, offset, prefix, row, generation, i, m, page_size, num_pages,
+                    states, holder_row, holder_gen, ROWS,
+                )  # fmt: skip
+                keys = tl.minimum(keys, fault(bad, BAD_LAST_LOC, i))
+                # A page with a fault needs no claim: the fault comes before any `Duplicate`.
+                claims = claims & ~bad
+                clash = claims & claim_pages(claim + page, i, claims)
+                keys = tl.minimum(keys, tl.where(clash, CLASH, NO_FAULT))
+                first = tl.where(bad, last, first)
+            tl.store(sums + i, first, mask=m)
             tl.store(sums + n + i, (before & (KIND - 1)) - half, mask=m)
             tl.store(sums + 2 * n + i, offset, mask=m)
             tl.store(sums + 3 * n + i, tl.where(claims, page, 0), mask=m)
@@ -182,13 +231,12 @@ def plan(
                     page = tl.load(sums + 3 * n + i, mask=i < n, other=0)
                     first = tl.load(claim + page, mask=page > 0, other=-1, cache_modifier=".cg")
                     twice = (first != i) & (first >= 0)
-                    keys = tl.minimum(keys, tl.where(twice, i + DUPLICATE * KIND, NO_FAULT))
+                    keys = tl.minimum(keys, fault(twice, DUPLICATE, i))
                 key = tl.min(keys, 0)
             if key != NO_FAULT:
                 _report(
-                    key, prefix_lens, seq_lens, last_loc, rows, table, row_stride, column_stride,
-                    host, n, page_size, num_pages, states, holder_row, holder_gen, claim, record,
-                    seq, ROWS, DECODE,
+                    key, host, n, sums, page_size, num_pages, states, holder_row, holder_gen,
+                    claim, record, seq, ROWS, DECODE,
                 )  # fmt: skip
                 tl.debug_barrier()
             for start in range(0, n, BLOCK):
@@ -196,40 +244,40 @@ def plan(
                 page = tl.load(sums + 3 * n + i, mask=i < n, other=0)
                 tl.store(claim + page, NO_CLAIM, mask=page > 0)
         num_live = tl.where(key == NO_FAULT, fused_tokens, 0)
-    for start in range(0, fused_tokens, BLOCK):
-        _fill_tile(
-            start, fused_tokens, num_live, out, ids, head, host, sums, n, rounds, page_size,
-            states, holder_row, holder_gen, table, row_stride, column_stride,
-            ROWS, DECODE, BLOCK,
-        )  # fmt: skip
+    if FUSED:
+        for start in range(0, fused_tokens, BLOCK):
+            _fill_tile(
+                start, fused_tokens, num_live, out, ids, head, host, sums, n, rounds, page_size,
+                states, holder_row, holder_gen, table, row_stride, column_stride,
+                ROWS, DECODE, BLOCK,
+            )  # fmt: skip
 
 
 @helper
 def _report(
-    key, prefix_lens, seq_lens, last_loc, rows, table, row_stride, column_stride, host, n,
-    page_size, num_pages, states, holder_row, holder_gen, claim, record, seq,
+    key, host, n, sums, page_size, num_pages, states, holder_row, holder_gen, claim, record, seq,
     ROWS: tl.constexpr, DECODE: tl.constexpr,
 ):  # fmt: skip
-    """Fill the record for the fault of `key`: its request is looked up once more."""
+    """Fill the record for the fault of `key`, from what was left in `sums`."""
     i = key & (KIND - 1)
-    here = i >= 0
-    row, prefix, end, _ = _lengths(host, n, i, here, ROWS, DECODE)
+    extra = i * 0
     if (key >> 32) == BAD_LENGTHS:
-        found_end = tl.load(seq_lens + i).to(tl.int64)
+        _, prefix, end, _ = _lengths(host, n, i, i >= 0, ROWS, DECODE)
+        found_end = tl.load(sums + 4 * n + i)
         found_prefix = found_end - 1
         if DECODE == 0:
-            found_prefix = tl.load(prefix_lens + i).to(tl.int64)
-        found_row = i * 0
+            found_prefix = tl.load(sums + 5 * n + i)
         if ROWS:
-            found_row = tl.load(rows + i).to(tl.int64)
-        write_record(record, seq, key, found_prefix, prefix, found_end, end, found_row)
+            extra = tl.load(sums + 6 * n + i)
+        write_record(record, seq, key, found_prefix, prefix, found_end, end, extra)
     else:
-        last = _last_loc(last_loc, table, row, prefix, row_stride, column_stride, i, here, ROWS)
-        first = i * 0
+        last = tl.load(sums + i)
         if (key >> 32) == DUPLICATE:
-            first = tl.load(claim + last // page_size, cache_modifier=".cg").to(tl.int64)
+            page = tl.load(sums + 3 * n + i)
+            last = page * page_size + tl.load(sums + 2 * n + i) - 1
+            extra = tl.load(claim + page, cache_modifier=".cg").to(tl.int64)
         report_page(
-            key, last, first, page_size, num_pages, states, holder_row, holder_gen, record, seq
+            key, last, extra, page_size, num_pages, states, holder_row, holder_gen, record, seq
         )
 
 
@@ -368,7 +416,7 @@ def _launch(
     if not n:
         return
     decodes, through_rows = prefix_lens is None, rows is not None
-    fused = num_tokens if num_tokens <= fused_tokens else 0
+    fused = num_tokens if FUSED and num_tokens <= fused_tokens else 0
     rounds = (n - 1).bit_length()
     # What a variant doesn't look at is given some pointer of fixed type.
     lines = host if table is None else table
@@ -381,11 +429,11 @@ def _launch(
         lines, *strides, host, n, rounds, sums, out, fused, ids, head,
         pages.page_size, pages.num_pages, pages.states, pages.holder_row, pages.holder_gen,
         pages.claim, pages.record, seq, int(validate),
-        ROWS=through_rows, DECODE=decodes, BLOCK=BLOCK,
+        ROWS=through_rows, DECODE=decodes, FUSED=FUSED, BLOCK=BLOCK, num_warps=NUM_WARPS,
     )  # fmt: skip
     if num_tokens > fused:
         fill[(triton.cdiv(num_tokens, BLOCK),)](
             out, num_tokens, ids, head, host, sums, n, rounds, pages.page_size, pages.states,
             pages.holder_row, pages.holder_gen, lines, *strides, pages.record,
-            ROWS=through_rows, DECODE=decodes, BLOCK=BLOCK,
+            ROWS=through_rows, DECODE=decodes, BLOCK=BLOCK, num_warps=NUM_WARPS,
         )  # fmt: skip

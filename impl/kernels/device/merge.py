@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 import triton.language as tl
 
-from impl.kernels.device.common import BLOCK, FREE, NEVER, STAGED, kernel
+from impl.kernels.device.common import BLOCK, FREE, NEVER, NUM_WARPS, STAGED, kernel
 from impl.kernels.device.pages import Pages
 
 
@@ -35,4 +35,13 @@ def merge(pages: Pages, ids: torch.Tensor, at: int, total: int) -> None:
     A stack's begin at len(ids) - total, a ring's at 0.
     """
     if total:
-        merge_states[(1,)](pages.states, pages.num_pages, ids, at, total, pages.record, BLOCK=BLOCK)
+        merge_states[(1,)](
+            pages.states,
+            pages.num_pages,
+            ids,
+            at,
+            total,
+            pages.record,
+            BLOCK=BLOCK,
+            num_warps=NUM_WARPS,
+        )
