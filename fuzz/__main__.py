@@ -2,6 +2,7 @@
 
 import sys
 
+import properties.interpreter  # noqa: F401 (before triton is imported)
 from fuzz.cli import main
 
 if __name__ == "__main__":

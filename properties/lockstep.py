@@ -9,7 +9,7 @@ slots and lists against the reference's (I71), and the subject's own audit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from properties.commands import ALLOCATING, SHORT, Call, Command, Outcome
 from properties.invariants import (
@@ -45,6 +45,9 @@ class Lockstep:
     equality with the reference then says everything at once. Only where it fails is the run
     repeated `patient`ly: looked at, checked in order, overwritten, looked at again.
     """
+
+    #: whether the subject has to raise what is wrong with a call before the next one
+    settles: ClassVar[bool] = True
 
     def __init__(
         self, system: Any, config: Any, make: MakeSubject, level: str = EXACT, *,
@@ -83,7 +86,7 @@ class Lockstep:
         expected = self._expect(call)
         actual = self._attempt(their_call)
         self.outcomes.append(actual)
-        if not _agree(expected, actual, self.by_kind):
+        if expected.kind != actual.kind or not _agree(expected, actual, self.by_kind):
             if actual.kind in ("short", "refused"):  # by its own word nothing has changed
                 found = self._guarded(self.subject.observe)
                 _raise_first(model.state_faults(command, self.states[1], found, self.theirs))
@@ -91,9 +94,11 @@ class Lockstep:
             _raise_first(outcome_faults(call, expected, actual, self.subject, self.by_kind, due))
         observed = self._guarded(self._seen, their_call)
         before, (wanted, after) = self.states, (self.reference.observe(), observed)
-        if self.exact and _same(expected, actual) and _covers(wanted, after):
-            if expected.kind == "served":
-                _raise_first(command.settle(model, model.side, actual.value))
+        served = expected.kind == "served"
+        same = expected.value == actual.value or not served
+        if self.exact and same and _covers(wanted, after):
+            if served and (faults := command.settle(model, model.side, actual.value)):
+                _raise_first(faults)
         else:
             self._blame()
             self._diagnose(command, their_call, expected, actual, before[1], after, wanted)
@@ -146,7 +151,8 @@ class Lockstep:
     def _attempt(self, call: Call) -> Outcome:
         try:
             value = self.subject.call(call)
-            self.subject.settle()
+            if self.settles:
+                self.subject.settle()
         except Violation:
             raise
         except SystemExit as error:
@@ -259,11 +265,6 @@ def _agree(expected: Outcome, actual: Outcome, by_kind: bool) -> bool:
     if expected.kind == "refused" and by_kind:
         return expected == actual
     return expected.kind == actual.kind
-
-
-def _same(expected: Outcome, actual: Outcome) -> bool:
-    """Whether a served call gave the reference's result; others have none to compare."""
-    return expected.kind != "served" or expected.value == actual.value
 
 
 def _covers(wanted: dict[str, Any], found: dict[str, Any]) -> bool:

@@ -56,7 +56,7 @@ class Machine(RuleBasedStateMachine):
     def start(self, config: Any, left_out: Collection[str] = ()) -> None:
         plan = type(self).plan
         level, misuse, _ = plan.judged()
-        self.lock = Lockstep(plan.system, config, plan.factory.make, level)
+        self.lock = plan.system.lockstep(plan.system, config, plan.factory.make, level)
         calls = self.lock.subject.calls
         found = usable(plan.system, calls, misuse, plan.factory.known)
         kept = [command for command in found if command.name() not in left_out]

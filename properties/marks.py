@@ -20,14 +20,12 @@ class Marks:
     """Counts of marks over any number of runs."""
 
     def __init__(self) -> None:
-        self._counts: Counter[tuple[str, str, tuple[str, ...]]] = Counter()
+        self._counts: dict[tuple[str, str, tuple[str, ...]], int] = {}
 
     def note(self, name: str, outcome: str, situations: tuple[str, ...]) -> None:
         """One step: a command's name, its outcome, and the situations that held before it."""
-        self._counts[name, outcome, situations] += 1
-
-    def add(self, other: Marks) -> None:
-        self._counts.update(other._counts)
+        key = (name, outcome, situations)
+        self._counts[key] = self._counts.get(key, 0) + 1
 
     def counts(self) -> Counter[Mark]:
         """Every mark reached, with its count."""

@@ -7,18 +7,13 @@ isn't installed.
 from __future__ import annotations
 
 import importlib.util
-import os
 from dataclasses import dataclass
 
 import pytest
 import torch
-
-# Before anything imports triton, which looks once: without a GPU kernels run in its interpreter.
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")
-
 from hypothesis import HealthCheck, Phase, settings
 
+import properties.interpreter  # noqa: F401 (before triton is imported)
 from properties.choices import Seeded
 from properties.seeded import Plan
 from properties.subjects import BUILT_IN, Factory, UnusableSubject, load

@@ -72,7 +72,7 @@ def _prelude(plan: Plan, attempt: int) -> Lockstep:
     if attempt % 2:
         limits = {**limits, **CRAMPED}
     config = plan.system.config.draw(choices, limits)
-    lock = Lockstep(plan.system, config, plan.factory.make, level)
+    lock = plan.system.lockstep(plan.system, config, plan.factory.make, level)
     picker = Picker(usable(plan.system, lock.subject.calls, False, frozenset()), weighted=False)
     for _ in range(choices.integer(0, LONGEST_PRELUDE)):
         command = picker.draw(choices, lock.model)

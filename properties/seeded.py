@@ -16,7 +16,7 @@ from properties.choices import Choices, Seeded
 from properties.commands import Command
 from properties.invariants import Violation
 from properties.lockstep import Lockstep
-from properties.marks import Marks
+from properties.marks import ANY, Marks
 from properties.subjects import Factory, UnusableSubject
 from properties.systems.system import Limits, System
 from properties.trace import Trace, versions
@@ -35,15 +35,19 @@ class Tally:
     steps: int = 0
     rounds: int = 0
     seconds: float = 0.0
-    outcomes: dict[tuple[str, str], int] = field(default_factory=dict)
     time_by_command: dict[str, float] = field(default_factory=dict)
     marks: Marks = field(default_factory=Marks)
     commands: set[type[Command]] = field(default_factory=set)
 
-    def note(self, name: str, outcome: str, seconds: float) -> None:
+    @property
+    def outcomes(self) -> dict[tuple[str, str], int]:
+        """How often each command came to each outcome."""
+        counts = self.marks.counts().items()
+        return {(name, kind): count for (name, kind, what), count in counts if what == ANY}
+
+    def note(self, name: str, outcome: str, situations: tuple[str, ...], seconds: float) -> None:
         self.steps += 1
-        key = (name, outcome)
-        self.outcomes[key] = self.outcomes.get(key, 0) + 1
+        self.marks.note(name, outcome, situations)
         self.time_by_command[name] = self.time_by_command.get(name, 0.0) + seconds
 
 
@@ -137,10 +141,10 @@ def run_round(plan: Plan, number: int, tally: Tally, more: Callable[[], bool]) -
     clock = time.perf_counter
     started, lock = clock(), None
     try:
-        lock = Lockstep(system, config, factory.make, level)
+        lock = system.lockstep(system, config, factory.make, level)
         picker = Picker(usable(system, lock.subject.calls, misuse, factory.known))
         tally.commands.update(picker.commands)
-        model, marks = lock.model, tally.marks
+        model = lock.model
         for _ in range(length):
             if not more():
                 break
@@ -152,9 +156,7 @@ def run_round(plan: Plan, number: int, tally: Tally, more: Callable[[], bool]) -
             begun = clock()
             outcome = lock.step(command)
             if outcome is not None:
-                name, kind = command.name(), outcome.kind
-                tally.note(name, kind, clock() - begun)
-                marks.note(name, kind, situations)
+                tally.note(command.name(), outcome.kind, situations, clock() - begun)
         lock.close()
     except Violation as violation:
         return Finding(violation, trace_of(plan, lock, violation, config))

@@ -18,7 +18,7 @@ from typing import Any
 
 from properties.commands import Command, Outcome, UnusableTrace, from_json, shown
 from properties.invariants import CATALOGUE, Violation
-from properties.lockstep import EXACT, RENAMED, Lockstep, MakeSubject
+from properties.lockstep import EXACT, RENAMED, MakeSubject
 from properties.systems import SYSTEMS, System
 
 SCHEMA = 1
@@ -181,7 +181,9 @@ class Replay:
     def steps(self) -> Iterator[Step]:
         """Runs the trace; ends at the first violation."""
         try:
-            lock = Lockstep(self.trace.system, self.trace.config, self._make, self.trace.level)
+            lock = self.trace.system.lockstep(
+                self.trace.system, self.trace.config, self._make, self.trace.level
+            )
         except Violation as violation:
             self.violation = violation
             return

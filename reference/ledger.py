@@ -36,6 +36,19 @@ class Ledger:
 
     def issue(self, owner: Hashable, slots: Iterable[int]) -> list[LedgerFault]:
         """The subject gave `slots` to `owner`: I2, I3, I5, I34. A slot at fault keeps its owner."""
+        slots = list(slots)
+        given = set(slots)
+        fresh = {slot // self.page_size for slot in given} - self._owned
+        once_each = len(given) == len(slots)
+        if once_each and fresh <= self._available and self._owner.keys().isdisjoint(given):
+            self._available -= fresh
+            self._owned |= fresh
+            self._issued |= fresh
+            self._owner.update(dict.fromkeys(slots, owner))
+            return []
+        return self._issue_each(owner, slots)
+
+    def _issue_each(self, owner: Hashable, slots: list[int]) -> list[LedgerFault]:
         faults: list[LedgerFault] = []
         given: set[int] = set()
         for slot in slots:

@@ -84,11 +84,18 @@ class Book(ABC):
 
     def require_out(self, call: str, count: int) -> None:
         """`TooMany` unless `count` ids can be out."""
-        if count > self.num_owned:
-            what = "pages" if self.page_size > 1 else "ids"
-            raise TooMany(
-                f"{call}: {count} {what} given back, {self.num_owned} are out. Free each once."
-            )
+        error = self.too_many(call, count)
+        if error is not None:
+            raise error
+
+    def too_many(self, call: str, count: int) -> TooMany | None:
+        """What is wrong with giving `count` ids back, if anything."""
+        if count <= self.num_owned:
+            return None
+        what = "pages" if self.page_size > 1 else "ids"
+        return TooMany(
+            f"{call}: {count} {what} given back, {self.num_owned} are out. Free each once."
+        )
 
     # Moves of ids that are known to be right
 

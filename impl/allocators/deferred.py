@@ -76,10 +76,11 @@ class DeferredBook(Book):
             self.group_is_open,
             len(self.parked_slots),
             len(self.parked_pages),
+            self.table,
         )
 
     def _restore(self, fields: tuple[Any, ...]) -> None:
-        position, self.num_parked, self.group_is_open, num_slots, num_pages = fields
+        position, self.num_parked, self.group_is_open, num_slots, num_pages, self.table = fields
         self.free_list.restore(position)
         del self.parked_slots[num_slots:]
         del self.parked_pages[num_pages:]
@@ -252,7 +253,7 @@ class DeferredPageBook(DeferredBook, PageBook):
         if pile is not None:
             self.num_parked += given
             self.slot_piles.append(self.arrays.view(pile)[:given])
-            self.parked_slots += [self.arrays.joined((self.arrays.ids(each),)) for each in slots]
+            self.parked_slots += [self.arrays.copy(self.arrays.ids(each)) for each in slots]
         elif self.need_sort:
             self.free_list.num_staged += given
         else:

@@ -186,11 +186,14 @@ class SlotRing(FreeList):
 
     def give(self, ids: Array) -> None:
         count, begin = ids.shape[0], self.end
-        upper = min(count, self.num_ids - begin)
-        self._ids[begin : begin + upper] = ids[:upper]
-        if upper < count:
-            self._ids[: count - upper] = ids[upper:]
         self.num_free += count
+        end = begin + count
+        if end <= self.num_ids:
+            self._ids[begin:end] = ids
+            return
+        upper = self.num_ids - begin
+        self._ids[begin:] = ids[:upper]
+        self._ids[: count - upper] = ids[upper:]
 
     def free(self) -> Array:
         return self._span(self.num_free)

@@ -196,7 +196,7 @@ class PageBook(Book):
         self.states.mark(pages, PARKED_SLOTS)
         self.num_parked += num_new
         self.slot_piles += piles
-        self.parked_slots += [self.arrays.joined((each,)) for each in ids]
+        self.parked_slots += [self.arrays.copy(each) for each in ids]
 
     def _num_newly_freed(self, call: str, slots: Sequence[Array], pages: Array) -> int:
         """How many of `pages`, those of `slots`, aren't parked by slots; faults are raised."""
@@ -294,7 +294,7 @@ class PageBook(Book):
         if self.group_is_open:
             self.states.mark(pages, PARKED_PAGES)
             self.num_parked += pages.shape[0]
-            pages, end = self.arrays.joined((pages,)), 0
+            pages, end = self.arrays.copy(pages), 0
             for count in piles:
                 self.parked_pages.append(pages[end : end + count])
                 end += count

@@ -185,7 +185,6 @@ class PagedTokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
         self._book.enter()
         named = self._book.table if table is None else table
         pool, holder, first, stop = checked_handle(self._book, named, handle, start, end)
-        self._book.require_out("free_rows_segment", -(-(stop - first) // self.page_size))
         bind(self._book, pool)
         if first < stop:
             self._book.free_row(pool.req_to_token, holder, first, stop)

@@ -170,8 +170,7 @@ def checked_handle(
         errors += _table_errors(call, book, table)
     first = int_or_none(start, "start", errors)
     stop = int_or_none(end, "end", errors)
-    if first is not None and stop is not None:
-        errors += _position_errors(call, first, stop, book.page_size, table)
+    errors += _position_errors(call, first, stop, book, table)
     holder = None
     try:
         holder = Handle(*handle_fields(handle))
@@ -189,19 +188,22 @@ def checked_handle(
 
 
 def _position_errors(
-    call: str, start: int, end: int, page_size: int, table: Any
+    call: str, start: int | None, end: int | None, book: Book, table: Any
 ) -> list[PoolError | None]:
+    """What is wrong with start..end-1 as positions; one that is no int is None here."""
     errors: list[PoolError | None] = []
-    if start < 0 or end < start:
+    if start is not None and (start < 0 or (end is not None and end < start)):
         errors.append(NegativeSize(f"{call}: positions {start}:{end}. Positions ascend from 0."))
-    if start % page_size:
+    if start is not None and start % book.page_size:
         errors.append(
             Misaligned(
-                f"{call}: position {start} isn't a multiple of the page size {page_size}. "
+                f"{call}: position {start} isn't a multiple of the page size {book.page_size}. "
                 "Start at a page border."
             )
         )
-    if isinstance(table, ReqToTokenPool) and end > table.max_context_len:
+    if end is not None and isinstance(table, ReqToTokenPool) and end > table.max_context_len:
         width = table.max_context_len
         errors.append(OutOfRange(f"{call}: position {end} is beyond the table's {width}."))
+    if start is not None and end is not None:
+        errors.append(book.too_many(call, -(-(end - start) // book.page_size)))
     return errors

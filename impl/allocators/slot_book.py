@@ -20,7 +20,7 @@ class SlotBook(Book):
 
     def take_slots(self, count: int) -> torch.Tensor:
         """The first `count` free slots."""
-        return self.arrays.tensor(self.arrays.joined((self.take(count),)))
+        return self.arrays.tensor(self.arrays.copy(self.take(count)))
 
     def free_slots(self, call: str, slots: torch.Tensor) -> None:
         """Free or park exactly these slots, at least one."""
@@ -34,7 +34,7 @@ class SlotBook(Book):
         if self.group_is_open:
             self.states.mark(ids, PARKED_SLOTS)
             self.num_parked += count
-            self.parked_slots.append(self.arrays.joined((ids,)))
+            self.parked_slots.append(self.arrays.copy(ids))
         else:
             self.release(ids)
 

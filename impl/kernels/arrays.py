@@ -64,6 +64,10 @@ class Arrays(ABC):
         """Slots as table entries, int32."""
 
     @abstractmethod
+    def copy(self, array: Array) -> Array:
+        """The same in storage of its own."""
+
+    @abstractmethod
     def joined(self, arrays: Sequence[Array]) -> Array:
         """All of `arrays`, at least one, one behind the other; storage of its own."""
 
@@ -138,6 +142,9 @@ class HostArrays(Arrays):
 
     def narrow(self, array: Array) -> Array:
         return array.astype(np.int32)
+
+    def copy(self, array: Array) -> Array:
+        return array.copy()
 
     def joined(self, arrays: Sequence[Array]) -> Array:
         return np.concatenate(arrays)
@@ -217,6 +224,9 @@ class DeviceArrays(Arrays):
 
     def narrow(self, array: Array) -> Array:
         return array.to(torch.int32)
+
+    def copy(self, array: Array) -> Array:
+        return array.clone()
 
     def joined(self, arrays: Sequence[Array]) -> Array:
         return torch.cat(tuple(arrays))

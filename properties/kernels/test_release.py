@@ -88,7 +88,7 @@ class Frees:
     def odd(self, page: int) -> int:
         """Another page, wrong more often than not."""
         beyond = self.rig.num_pages + 1
-        return self.rng.choice((0, -1, beyond, beyond + 7, -(2**30), page, 1, beyond - 1))
+        return self.rng.choice((0, -1, beyond, beyond + 7, -(2**20), page, 1, beyond - 1))
 
     def some_pages(self) -> list[int]:
         """Pages that are out, some of them spoiled, no more than are out."""

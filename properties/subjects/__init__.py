@@ -20,6 +20,8 @@ __all__ = ["Factory", "Subject", "TensorSubject", "UnusableSubject", "load"]
 OURS = {"impl": "auto", "impl:torch": "torch", "impl:triton": "triton"}
 BUILT_IN = (*OURS, "sglang")
 LEVELS = ("exact", "renamed")
+#: what a subject has that doesn't say
+USUAL_SYSTEMS = frozenset({"rows", "token", "paged"})
 
 
 class UnusableSubject(ValueError):
@@ -33,8 +35,8 @@ class Factory:
     name: str
     #: system name, config → subject
     make: Callable[[str, Any], Subject]
-    #: the systems that it has; None means any that `make` accepts
-    systems: frozenset[str] | None = None
+    #: the systems that it has
+    systems: frozenset[str] = USUAL_SYSTEMS
     #: system → config field → allowed values
     limits: Mapping[str, Mapping[str, tuple[Any, ...]]] = field(default_factory=dict)
     #: "exact" where its order is the spec's, else "renamed"
@@ -61,7 +63,7 @@ class Factory:
         return self.name in OURS
 
     def has(self, system: str) -> bool:
-        return self.systems is None or system in self.systems
+        return system in self.systems
 
 
 def load(name: str) -> Factory:
@@ -69,8 +71,13 @@ def load(name: str) -> Factory:
     if name in OURS:
         from properties.subjects import impl
 
-        make = partial(impl.make, backend=OURS[name])
-        return Factory(name=name, make=make, level="exact", misuse=True)
+        return Factory(
+            name=name,
+            make=partial(impl.make, backend=OURS[name]),
+            systems=impl.systems(OURS[name]),
+            level="exact",
+            misuse=True,
+        )
     if name == "sglang":
         from properties.subjects import sglang
 
@@ -90,11 +97,10 @@ def load(name: str) -> Factory:
         return found
     if not callable(found):
         raise UnusableSubject(f"subject {name!r} is no factory: {type(found).__name__}")
-    systems = getattr(found, "systems", None)
     return Factory(
         name=name,
         make=found,
-        systems=None if systems is None else frozenset(systems),
+        systems=frozenset(getattr(found, "systems", USUAL_SYSTEMS)),
         limits=getattr(found, "limits", {}),
         level=getattr(found, "level", "renamed"),
         misuse=getattr(found, "misuse", False),

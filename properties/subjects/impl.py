@@ -13,7 +13,9 @@ from impl import (
     ReqToTokenPool,
     TokenToKVPoolAllocator,
 )
+from impl.allocators.deferral import HostMailbox
 from properties.commands import Call
+from properties.interpreter import kernels_run
 from properties.invariants import violation
 from properties.subjects.protocol import Memory, TensorSubject
 from properties.subjects.reference import TABLE_CALLS, EchoCache, Requests
@@ -24,17 +26,22 @@ class ImplSubject(TensorSubject):
 
     names_kinds: ClassVar[bool] = True
     refusals: ClassVar[tuple[type[Exception], ...]] = (PoolError,)
+    #: whether faults may stay under way until the driver settles
+    late = False
 
     def __init__(self, target: Any, device: str, *beside: Any) -> None:
         super().__init__(target, device=device)
         self._parts = (target, *beside)
         self._own = storages_of(*self._parts)
+        self._shared = ""
 
     def call(self, call: Call) -> Any:
+        self._shared = ""
         try:
             value = super().call(call)
         except PoolError:
-            self.target.recover()
+            if not self.late:
+                self.target.recover()
             raise
         if call.method in ("clear", "resize"):
             self._own = storages_of(*self._parts)
@@ -53,9 +60,11 @@ class ImplSubject(TensorSubject):
         if isinstance(value, torch.Tensor):
             if value.dtype != torch.int64:
                 raise violation("I53", f"a result is {value.dtype}, int64 is due")
-            at = address(value)
-            if at and any(address(memory) == at for memory in self.lent):
+            at = value.untyped_storage().data_ptr()
+            if at and at in map(address, self.lent):
                 raise violation("I54", "a result is an argument given back")
+            if at in self._own:
+                self._shared = f"{len(value)} values of a result"
         return super().plain(value)
 
     def observe(self) -> dict[str, Any]:
@@ -65,10 +74,7 @@ class ImplSubject(TensorSubject):
 
     def shares(self) -> str:
         """By storage, beside the check by effect: our own tensors are known."""
-        for memory in self.lent:
-            if address(memory) in self._own:
-                return f"{len(memory)} values"
-        return ""
+        return self._shared
 
     def audit(self) -> list[str]:
         found: list[str] = self.target.audit()
@@ -168,12 +174,24 @@ def storages_of(*targets: Any) -> frozenset[int]:
     return frozenset(address(tensor) for each in targets for tensor in tensors_of(each)) - {0}
 
 
+def systems(backend: str) -> frozenset[str]:
+    """The systems that a backend of ours has here: kernels need triton to run."""
+    found = {"rows"}
+    if backend != "triton" or kernels_run():
+        found |= {"token", "paged", "paged_rows"}
+    if backend != "torch" and kernels_run():
+        found |= {"token_deferred", "paged_deferred"}
+    return frozenset(found)
+
+
 def make(system: str, config: Any, **options: Any) -> ImplSubject:
     """The subject for a system's config, on the GPU where there is one.
 
     `options` go to the allocator's constructor; request rows have none of them.
     """
     device = options.pop("device", None) or default_device()
+    if system.endswith("_deferred"):
+        return _late(system.removesuffix("_deferred"), config, device)
     if system == "rows":
         return ImplRows(ReqToTokenPool(config.size, config.width, device=device), device)
     kind: dict[str, Any] = {"need_sort": config.need_sort, "kvcache": EchoCache(), **options}
@@ -184,6 +202,17 @@ def make(system: str, config: Any, **options: Any) -> ImplSubject:
         return ImplSubject(paged, device)
     table, other = (ReqToTokenPool(config.rows, config.width, device=device) for _ in range(2))
     return ImplPagedRows(paged, table, other, device)
+
+
+def _late(system: str, config: Any, device: str) -> ImplSubject:
+    """A subject whose faults stay under way; "paged" has its row table with it."""
+    base = "paged_rows" if system == "paged" else system
+    made = make(base, config, device=device, backend="triton")
+    made.late = True
+    mailbox = made.target._book.deferral.mailbox
+    if isinstance(mailbox, HostMailbox):
+        mailbox.delay = config.delay
+    return made
 
 
 def default_device() -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import torch
@@ -17,6 +18,8 @@ from properties.invariants import violation
 
 # What arguments and results are overwritten with: no id, no length and no last_loc is this.
 POISON = -(2**30) + 1
+# Arguments of more ids than this seldom have the same shape again.
+MOST_KEPT = 64
 # Where ids lie that were lent to a subject: under a tensor on the CPU, else in the tensor itself.
 Memory: TypeAlias = "array[int] | torch.Tensor"
 
@@ -76,6 +79,7 @@ class TensorSubject:
         #: the memory of the last call's arguments and results, and what the arguments held
         self.lent: list[Memory] = []
         self.passed: list[tuple[Memory, list[int]]] = []
+        self._made: dict[tuple[int, int, str], tuple[Any, tuple[torch.Tensor, ...]]] = {}
 
     def call(self, call: Call) -> Any:
         self.lent, self.passed = [], []
@@ -97,22 +101,34 @@ class TensorSubject:
 
     def _arguments(self, args: Mapping[str, Any], dtype: str) -> dict[str, Any]:
         made = dict(args)
-        lists = {key: value for key, value in made.items() if type(value) is list}
-        if "segments" in lists:
-            made["segments"] = [(self._tensor(ids, dtype), at) for ids, at in lists["segments"]]
-        elif lists:
-            made.update(self._tensors(lists, dtype))
+        names = [name for name, value in args.items() if type(value) is list]
+        if names == ["segments"]:
+            made["segments"] = [(self._tensor(ids, dtype), at) for ids, at in args["segments"]]
+        elif names and self.on_cpu and len({len(args[name]) for name in names}) == 1:
+            made.update(zip(names, self._rows([args[name] for name in names], dtype), strict=True))
+        else:
+            for name in names:
+                made[name] = self._tensor(args[name], dtype, name.endswith("_cpu"))
         return made
 
-    def _tensors(self, lists: dict[str, list[int]], dtype: str) -> dict[str, torch.Tensor]:
-        """One tensor for each list; on the CPU those of equal length are rows of one tensor."""
-        if self.on_cpu and len(lists) > 1 and len(set(map(len, lists.values()))) == 1:
-            flat: list[int] = []
-            for ids in lists.values():
-                flat += ids
-            rows = self._tensor(flat, dtype).view(len(lists), -1).unbind()
-            return dict(zip(lists, rows, strict=True))
-        return {key: self._tensor(ids, dtype, key.endswith("_cpu")) for key, ids in lists.items()}
+    def _rows(self, lists: list[list[int]], dtype: str) -> tuple[torch.Tensor, ...]:
+        """Lists of equal length as rows of one tensor, on the CPU.
+
+        Small ones are made once for each shape: nobody may rely on what an earlier call passed.
+        """
+        flat = lists[0] if len(lists) == 1 else list(chain.from_iterable(lists))
+        shape = (len(flat), len(lists), dtype)
+        if shape in self._made:
+            memory, rows = self._made[shape]
+            memory[:] = array(memory.typecode, flat)
+        else:
+            whole, memory = on_cpu(flat, dtype)
+            rows = whole.view(len(lists), -1).unbind()
+            if 0 < len(flat) <= MOST_KEPT:
+                self._made[shape] = memory, rows
+        self.lent.append(memory)
+        self.passed.append((memory, flat))
+        return rows
 
     def _tensor(self, ids: list[int], dtype: str, on_host: bool = False) -> torch.Tensor:
         """A tensor of these ids; its memory is remembered, on the CPU as an array."""
@@ -122,6 +138,11 @@ class TensorSubject:
         self.lent.append(memory)
         self.passed.append((memory, ids))
         return made
+
+    def leave(self) -> None:
+        """Nothing of the last call is overwritten, now or by later calls."""
+        self.lent = []
+        self._made.clear()
 
     def plain(self, value: Any) -> Any:
         """A result as plain Python; tensors are remembered, to be overwritten."""
@@ -141,7 +162,7 @@ class TensorSubject:
     def overwrite(self) -> bool:
         for memory in self.lent:
             if isinstance(memory, array):
-                memory[:] = array(memory.typecode, (POISON,)) * len(memory)
+                memory[:] = _POISONED[memory.typecode] * len(memory)
                 continue
             if memory.untyped_storage().nbytes() > memory.numel() * memory.element_size():
                 # a view: who owns it may overwrite all that is under it
@@ -172,6 +193,7 @@ def on_cpu(ids: list[int], dtype: str) -> tuple[torch.Tensor, Memory]:
     return torch.frombuffer(memory, dtype=torch_dtype), memory
 
 
+_POISONED = {code: array(code, (POISON,)) for code in "iq"}
 _DTYPES = {"int32": (torch.int32, "i"), "int64": (torch.int64, "q")}
 
 

@@ -34,7 +34,7 @@ class SglangSubject(TensorSubject):
     def call(self, call: Call) -> Any:
         value = super().call(call)
         if call.method != self.exposed and (self.system, call.method) in _SHARING:
-            self.lent = []
+            self.leave()
         return value
 
     def observe(self) -> dict[str, Any]:

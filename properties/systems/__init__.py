@@ -5,12 +5,16 @@ Adding a system means adding a module here and listing it; no driver knows a sys
 
 from __future__ import annotations
 
+from properties.systems.deferred import PAGED_DEFERRED, TOKEN_DEFERRED
 from properties.systems.paged import PAGED
 from properties.systems.paged_rows import PAGED_ROWS
 from properties.systems.rows import ROWS
 from properties.systems.system import System
 from properties.systems.token import TOKEN
 
-SYSTEMS: dict[str, System] = {system.name: system for system in (ROWS, TOKEN, PAGED, PAGED_ROWS)}
+SYSTEMS: dict[str, System] = {
+    system.name: system
+    for system in (ROWS, TOKEN, PAGED, PAGED_ROWS, TOKEN_DEFERRED, PAGED_DEFERRED)
+}
 
 __all__ = ["SYSTEMS", "System"]

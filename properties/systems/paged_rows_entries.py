@@ -70,7 +70,7 @@ class HalfPageGone(_OldHalfPage):
 class HalfPageOfAnother(_OldHalfPage):
     """Another row has its page, or the row as it was handed out before."""
 
-    weight: ClassVar[int] = 8
+    weight: ClassVar[int] = 40  # such states don't last
 
     @classmethod
     def wrong(cls, model: LineModel, side: LineSide, page: int, handle: tuple[int, int]) -> bool:
@@ -102,6 +102,23 @@ class ContinueTwiceInRows(BadSpans):
         return found
 
 
+class SeveralWrongEntries(BadSpans):
+    """Two rows of a call with a wrong entry each, in one order or the other."""
+
+    weight: ClassVar[int] = 6
+
+    @classmethod
+    def candidates(cls, model: LineModel, side: LineSide) -> list[list[Span]]:
+        if model.page_size == 1:
+            return []  # new pages would be needed, and None comes first
+        spans = [
+            span
+            for kind in (NeverWritten, HalfPageGone, HalfPageOfAnother)
+            for (span,) in kind.candidates(model, side)[:2]
+        ]
+        return [[first, second] for first in spans for second in spans if first[0] != second[0]]
+
+
 ENTRIES: tuple[type[Command], ...] = (
-    NeverWritten, HalfPageGone, HalfPageOfAnother, ContinueTwiceInRows,
+    NeverWritten, HalfPageGone, HalfPageOfAnother, ContinueTwiceInRows, SeveralWrongEntries,
 )  # fmt: skip

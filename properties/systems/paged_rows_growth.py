@@ -117,7 +117,9 @@ class ExtendRows(_GrowRows):
         requests: list[tuple[int, int]] = []
         for name in draw_lines(choices, model, 4):
             rest = -model.side.lines[name].length % size
-            tokens = min(draw_tokens(choices, size, rest, left, fits), model.room(name))
+            fills = choices.integer(0, 7) == 0
+            tokens = draw_tokens(choices, size, rest, left, fits, fills)
+            tokens = min(tokens, model.room(name))
             requests.append((name, tokens))
             left -= -(-(tokens - rest) // size) if tokens > rest else 0
         return cls(tuple(requests), choices.pick(NARROW))

@@ -55,7 +55,7 @@ class GiveRows(Command):
     """`free_rows`: pages that the requests still own keep their holders, which are stale now."""
 
     methods: ClassVar[tuple[str, ...]] = ("free_rows",)
-    weight: ClassVar[int] = 14
+    weight: ClassVar[int] = 20
 
     requests: tuple[int, ...]
 
@@ -163,7 +163,7 @@ class Hit(_Fill):
 class Adopt(_Fill):
     """A row takes over what `alloc` gave: anonymous pages, the last of them perhaps half filled."""
 
-    weight: ClassVar[int] = 20
+    weight: ClassVar[int] = 32
 
     @classmethod
     def most(cls, model: LineModel, name: int, source: int) -> int:

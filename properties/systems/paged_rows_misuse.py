@@ -122,6 +122,23 @@ class RowSeqBelowPrefix(BadSpans):
         ]
 
 
+class SeveralBadSpans(BadSpans):
+    """Two requests of a call with a fault each: the smallest kind names the refusal."""
+
+    weight: ClassVar[int] = 4
+
+    @classmethod
+    def candidates(cls, model: LineModel, side: LineSide) -> list[list[Span]]:
+        rows, width = model.config.rows, model.config.width
+        bad = [(0, 0, 1), (rows + 1, 0, 1), (-1, 0, 1)]
+        bad += [(row, 0, 1) for row in side.free_rows()[:1]]
+        for name in list(side.lines)[:1]:
+            row = side.row(name)
+            # each of the same row: two of these name it twice
+            bad += [(row, width, width + 1), (row, 1, 0)]
+        return [[first, second] for first in bad for second in bad]
+
+
 @dataclass(frozen=True)
 class _SpoiltBatch(RowMisuse):
     """The candidates are (line, word): the line grows by one token, the word says what is wrong."""
@@ -243,6 +260,7 @@ class RowsWrongDevice(_DistortedRows):
 
 
 MISUSE: tuple[type[Command], ...] = (
-    RowOutside, PaddingRow, RowNotHeld, RowTwice, BeyondWidth, RowSeqBelowPrefix, WrongRowTotal,
-    RowCopyMissing, RowCopiesDiffer, OtherTable, RowsWrongDtype, RowsWrongShape, RowsWrongDevice,
+    RowOutside, PaddingRow, RowNotHeld, RowTwice, BeyondWidth, RowSeqBelowPrefix, SeveralBadSpans,
+    WrongRowTotal, RowCopyMissing, RowCopiesDiffer, OtherTable, RowsWrongDtype, RowsWrongShape,
+    RowsWrongDevice,
 )  # fmt: skip

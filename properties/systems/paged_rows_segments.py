@@ -42,8 +42,8 @@ class StaleSegment(_BadSegment):
         stale = list(side.pool.stale.values())[-4:]
         stale += [(row, generation + step) for row, generation in list(side.pool.held.values())[:2]
                   for step in (-1, 1)]  # fmt: skip
-        end = min(model.page_size, model.config.width) if side.ledger.owned_pages() else 0
-        return [(handle, 0, end) for handle in stale]
+        end = min(model.page_size, model.config.width)
+        return [(handle, 0, stop) for handle in stale for stop in (0, end)]
 
 
 class MalformedHandle(_BadSegment):
@@ -108,7 +108,8 @@ class UnboundSegment(_BadSegment):
 
     @classmethod
     def candidates(cls, model: LineModel, side: LineSide) -> list[Part]:
-        return [] if model.bound else [(handle, 0, 0) for handle in side.pool.held.values()]
+        ends = () if model.bound else (0, min(model.page_size, model.config.width))
+        return [(handle, 0, end) for handle in side.pool.held.values() for end in ends]
 
 
 class OtherTableSegment(_BadSegment):
@@ -121,6 +122,20 @@ class OtherTableSegment(_BadSegment):
     def candidates(cls, model: LineModel, side: LineSide) -> list[Part]:
         # every row of that table is held, for the first time
         return [((row, 1), 0, 0) for row in range(1, model.config.rows + 1)] if model.bound else []
+
+
+class SeveralBadBounds(_BadSegment):
+    """A stale handle, or one of row 0, with bounds that are wrong in one way or several."""
+
+    weight: ClassVar[int] = 4
+
+    @classmethod
+    def candidates(cls, model: LineModel, side: LineSide) -> list[Part]:
+        width, size = model.config.width, model.page_size
+        handles: list[Any] = [(0, 1), (1, 2.0), (), *list(side.pool.held.values())[:1]]
+        handles += list(side.pool.stale.values())[-1:]
+        starts, ends = (-1, -size, size + 1), (-1, 0, width + 1, width + 2 * size, 1.0)
+        return [(handle, start, end) for handle in handles for start in starts for end in ends]
 
 
 # ---- what the table tells --------------------
@@ -181,7 +196,7 @@ class SegmentGone(_OldSegment):
 class SegmentOfAnother(_OldSegment):
     """Another row has its page: it was taken over, or handed out again in between."""
 
-    weight: ClassVar[int] = 6
+    weight: ClassVar[int] = 20  # such states don't last
 
     @classmethod
     def wrong(cls, side: LineSide, page: int, handle: Handle) -> bool:
@@ -190,6 +205,6 @@ class SegmentOfAnother(_OldSegment):
 
 SEGMENTS: tuple[type[Command], ...] = (
     StaleSegment, MalformedHandle, SegmentBounds, MisalignedRowSegment, SegmentBeyondWidth,
-    SegmentTooLong, UnboundSegment, OtherTableSegment, SegmentOverHole, SegmentGone,
-    SegmentOfAnother,
+    SegmentTooLong, SeveralBadBounds, UnboundSegment, OtherTableSegment, SegmentOverHole,
+    SegmentGone, SegmentOfAnother,
 )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any, Protocol, get_type_hints
 
 from properties.choices import Choices
 from properties.commands import Command, UnusableTrace, parse, shown
+from properties.lockstep import Lockstep
 
 #: field of a config → the values that a subject or the user allows
 Limits = Mapping[str, tuple[Any, ...]]
@@ -43,6 +44,10 @@ class System:
     interface: type[Any]
     #: other classes whose methods its commands call; systems of their own exercise them in full
     beside: tuple[type[Any], ...] = ()
+    #: what compares a subject with the reference, a `Lockstep` or an heir of it
+    lockstep: type[Lockstep] = Lockstep
+    #: seeded steps that its test runs
+    seeded_steps: int = 20_000
 
     @property
     def by_name(self) -> dict[str, type[Command]]:

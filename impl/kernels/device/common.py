@@ -42,6 +42,8 @@ NO_CLAIM = tl.constexpr(UNCLAIMED)
 # Faults are compared as kind * 2^32 + index; this is none.
 NO_FAULT = tl.constexpr(2**63 - 1)
 KIND = tl.constexpr(2**32)
+# A `Duplicate` whose index isn't known yet: more than any with an index.
+CLASH = tl.constexpr((errors.Duplicate.rank + 1) * 2**32 - 1)
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -89,6 +91,17 @@ def clip(page, num_pages):
 def fault(wrong, kind, index):
     """The key of a fault of this kind at `index` (int64) where `wrong`."""
     return tl.where(wrong, index + kind * KIND, NO_FAULT)
+
+
+@helper
+def claim_pages(claims, index, active):
+    """Claim pages for the smallest index each, and say who came to one that was claimed already.
+
+    Whoever clashes may have the smaller index. The answer is only there when the claims are: a
+    reduction of it orders them before what follows, on any device.
+    """
+    before = tl.atomic_min(claims, index.to(tl.int32), mask=active, sem="relaxed")
+    return before != NO_CLAIM
 
 
 @helper

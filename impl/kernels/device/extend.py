@@ -22,11 +22,13 @@ from impl.kernels.device.common import (
     BAD_LAST_LOC,
     BAD_LENGTHS,
     BLOCK,
+    CLASH,
     DUPLICATE,
     KIND,
     NO_CLAIM,
     NO_FAULT,
     OWNED,
+    claim_pages,
     clip,
     helper,
     kernel,
@@ -120,6 +122,7 @@ def plan(
 ):  # fmt: skip
     """One program: checks, claims, verdict, prefix sums; fills the first `fused_tokens`."""
     lanes = tl.arange(0, BLOCK).to(tl.int64)
+    num_live = tl.full((), 0, tl.int64)
     if tl.load(record) == 0:
         keys = tl.full((BLOCK,), NO_FAULT, tl.int64)
         # New tokens and new pages before a tile, in one sum: pools have less than 2^31 slots.
@@ -158,7 +161,8 @@ def plan(
                 keys = tl.minimum(keys, tl.where(m, key, NO_FAULT))
                 # A page with a fault needs no claim: the fault comes before any `Duplicate`.
                 claims = claims & ~bad & m
-                tl.atomic_min(claim + entry, i.to(tl.int32), mask=claims, sem="relaxed")
+                clash = claims & claim_pages(claim + entry, i, claims)
+                keys = tl.minimum(keys, tl.where(clash, CLASH, NO_FAULT))
             opened = (offset + tokens + (page_size - 1)) // page_size - half
             both = tokens * KIND + opened
             sums_to = carry + tl.cumsum(both, 0)
@@ -169,35 +173,35 @@ def plan(
             tl.store(sums + n + i, (before & (KIND - 1)) - half, mask=m)
             tl.store(sums + 2 * n + i, offset, mask=m)
             tl.store(sums + 3 * n + i, tl.where(claims, page, 0), mask=m)
+        key = tl.min(keys, 0)
         tl.debug_barrier()
         if validate != 0:
-            for start in range(0, n, BLOCK):
-                i = start + lanes
-                page = tl.load(sums + 3 * n + i, mask=i < n, other=0)
-                first = tl.load(claim + page, mask=page > 0, other=-1, cache_modifier=".cg")
-                twice = (first != i) & (first >= 0)
-                keys = tl.minimum(keys, tl.where(twice, i + DUPLICATE * KIND, NO_FAULT))
-            key = tl.min(keys, 0)
+            if key == CLASH:
+                for start in range(0, n, BLOCK):
+                    i = start + lanes
+                    page = tl.load(sums + 3 * n + i, mask=i < n, other=0)
+                    first = tl.load(claim + page, mask=page > 0, other=-1, cache_modifier=".cg")
+                    twice = (first != i) & (first >= 0)
+                    keys = tl.minimum(keys, tl.where(twice, i + DUPLICATE * KIND, NO_FAULT))
+                key = tl.min(keys, 0)
             if key != NO_FAULT:
                 _report(
                     key, prefix_lens, seq_lens, last_loc, rows, table, row_stride, column_stride,
                     host, n, page_size, num_pages, states, holder_row, holder_gen, claim, record,
                     seq, ROWS, DECODE,
                 )  # fmt: skip
-            tl.debug_barrier()
+                tl.debug_barrier()
             for start in range(0, n, BLOCK):
                 i = start + lanes
                 page = tl.load(sums + 3 * n + i, mask=i < n, other=0)
                 tl.store(claim + page, NO_CLAIM, mask=page > 0)
-            tl.debug_barrier()
-    if fused_tokens > 0:
-        num_live = tl.where(tl.load(record) == 0, fused_tokens, 0)
-        for start in range(0, fused_tokens, BLOCK):
-            _fill_tile(
-                start, fused_tokens, num_live, out, ids, head, host, sums, n, rounds, page_size,
-                states, holder_row, holder_gen, table, row_stride, column_stride,
-                ROWS, DECODE, BLOCK,
-            )  # fmt: skip
+        num_live = tl.where(key == NO_FAULT, fused_tokens, 0)
+    for start in range(0, fused_tokens, BLOCK):
+        _fill_tile(
+            start, fused_tokens, num_live, out, ids, head, host, sums, n, rounds, page_size,
+            states, holder_row, holder_gen, table, row_stride, column_stride,
+            ROWS, DECODE, BLOCK,
+        )  # fmt: skip
 
 
 @helper

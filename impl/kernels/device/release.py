@@ -18,6 +18,7 @@ import triton.language as tl
 
 from impl.kernels.device.common import (
     BLOCK,
+    CLASH,
     DUPLICATE,
     KIND,
     NO_CLAIM,
@@ -25,6 +26,7 @@ from impl.kernels.device.common import (
     NOT_CONSECUTIVE,
     NOT_OWNED,
     OWNED,
+    claim_pages,
     clip,
     fault,
     floor_divide,
@@ -163,21 +165,21 @@ def _page_faults(
             since = tl.load(holder_gen + entry, mask=m, other=0)
             other = (holder != 0) & ((holder != row) | (since != generation))
             keys = tl.minimum(keys, fault(other & ~bad, NOT_OWNED, i))
-        tl.atomic_min(claim + entry, i.to(tl.int32), mask=m & ~bad, sem="relaxed")
-    tl.debug_barrier()
-    if num_given > 1:
+        valid = m & ~bad
+        clash = valid & claim_pages(claim + entry, i, valid)
+        keys = tl.minimum(keys, tl.where(clash, CLASH, NO_FAULT))
+    key = tl.min(keys, 0)
+    if key == CLASH:
+        tl.debug_barrier()
         for start in range(0, num_given, BLOCK):
             j = start + tl.arange(0, BLOCK).to(tl.int64)
             m = j < num_given
             i, _, page = _first_slot(
                 j, m, slots, begin, stride, bounds, num_segments, rounds, page_size, SOURCE
             )
-            first = tl.load(
-                claim + clip(page, num_pages), mask=m, other=NO_CLAIM, cache_modifier=".cg"
-            )
-            # Pages with a fault of their own have no claim, which is more than any index.
+            first = tl.load(claim + page, mask=m, other=NO_CLAIM, cache_modifier=".cg")
             keys = tl.minimum(keys, fault(first < i, DUPLICATE, i))
-    key = tl.min(keys, 0)
+        key = tl.min(keys, 0)
     if key != NO_FAULT:
         i = key & (KIND - 1)
         slot = tl.load(slots + begin + i * stride).to(tl.int64)

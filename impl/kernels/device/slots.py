@@ -14,12 +14,14 @@ import triton.language as tl
 
 from impl.kernels.device.common import (
     BLOCK,
+    CLASH,
     DUPLICATE,
     KIND,
     NO_CLAIM,
     NO_FAULT,
     PARKED_SLOTS,
     TOO_MANY,
+    claim_pages,
     clip,
     fault,
     floor_divide,
@@ -88,21 +90,24 @@ def _judge(
             keys = tl.minimum(keys, page_fault(bad, page, state, num_pages, at))
             if SEGMENTED:
                 segment = search(starts, num_segments, rounds, at, m)
-                tl.atomic_min(claim + entry, segment.to(tl.int32), mask=m & ~bad, sem="relaxed")
+                valid = m & ~bad
+                clash = claim_pages(claim + entry, segment, valid)
+                keys = tl.minimum(keys, tl.where(valid & clash, CLASH, NO_FAULT))
+    key = tl.min(keys, 0)
     if SEGMENTED:
-        if validate != 0:
+        if key == CLASH:
+            # Slots of one page clash even within a segment: only now it shows.
             tl.debug_barrier()
+            keys = tl.full((BLOCK,), NO_FAULT, tl.int64)
             for start in range(0, num_slots, BLOCK):
                 i = start + tl.arange(0, BLOCK).to(tl.int64)
                 m = i < num_slots
                 _, page, _ = _sorted_slots(values, i, m, page_size, False)
                 at = tl.load(order + i, mask=m, other=0)
                 segment = search(starts, num_segments, rounds, at, m)
-                valid = m & (page > 0) & (page <= num_pages)
-                owner = tl.load(claim + page, mask=valid, other=NO_CLAIM, cache_modifier=".cg")
-                # Pages with a fault of their own have no claim, which is more than any segment.
+                owner = tl.load(claim + page, mask=m, other=NO_CLAIM, cache_modifier=".cg")
                 keys = tl.minimum(keys, fault(owner < segment, DUPLICATE, at))
-    key = tl.min(keys, 0)
+            key = tl.min(keys, 0)
     num_distinct = tl.sum(distinct, 0)
     return key, num_distinct
 
