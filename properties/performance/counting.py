@@ -64,8 +64,8 @@ class Count:
     launches: list[str] = field(default_factory=list)
     #: program instances of these launches, where the interpreter ran them
     programs: int = 0
-    #: addresses that these loaded from, stored to or swapped, masked lanes included
-    accesses: int = 0
+    #: addresses that these loaded from, stored to or swapped, masked lanes included, by kernel
+    accesses: Counter[str] = field(default_factory=Counter)
 
 
 class Counting:
@@ -160,6 +160,8 @@ class _Calls(TorchFunctionMode):
             if result is args[0] and not of_device:
                 with counting.paused():
                     result = result.clone()
+                # what a GPU does, and a CPU has no need of
+                counting.count.operations["_to_copy"] += 1
             counting.mark(result)
         elif kwargs.get("device") not in (None, "cpu"):
             counting.mark(result)
@@ -249,7 +251,7 @@ def _counted_grid(counting: Counting, method: Callable[..., Any]) -> Callable[..
 
 def _counted_access(counting: Counting, method: Callable[..., Any], at: int) -> Callable[..., Any]:
     def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
-        counting.count.accesses += args[at].data.size
+        counting.count.accesses[counting.count.launches[-1]] += args[at].data.size
         return method(self, *args, **kwargs)
 
     return counted
