@@ -54,10 +54,11 @@ def run(*command: str, cwd: Path, env: dict[str, str]) -> subprocess.CompletedPr
 
 
 def test_blocks_run() -> None:
-    """Every python block of the README runs by itself and keeps its own assertions."""
-    assert len(blocks()) >= 2
+    """The python blocks of the README run one after the other, and keep their own assertions."""
+    assert len(blocks()) >= 3
+    names: dict[str, object] = {"__name__": "readme"}
     for block in blocks():
-        exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
+        exec(compile(block, "README.md", "exec"), names)
 
 
 def test_a_subject_of_ones_own_passes(tmp_path: Path, elsewhere: dict[str, str]) -> None:
