@@ -11,10 +11,10 @@ import torch
 from impl.allocators import faults
 from impl.allocators.book import Book, joined
 from impl.allocators.free_list import FreeList, PageStack
-from impl.allocators.states import OWNED, PARKED_PAGES, PARKED_SLOTS, sent_holders
+from impl.allocators.states import PARKED_PAGES, PARKED_SLOTS, sent_holders
 from impl.errors import refuse
 from impl.kernels import decode, extend, release
-from impl.kernels.arrays import Array, HostArray
+from impl.kernels.arrays import Array, HostArray, Truth
 from impl.kernels.decode import DecodePlan
 from impl.kernels.extend import ExtendPlan
 from impl.rows import Handle
@@ -183,35 +183,40 @@ class PageBook(Book):
     def free_slots(self, call: str, slots: Sequence[torch.Tensor]) -> None:
         """Free or park the distinct pages of each of `slots`, which share none."""
         ids = [self.arrays.ids(each) for each in slots]
-        piles = [release.distinct_pages(self.arrays, each, self.page_size) for each in ids]
+        named = [each // self.page_size for each in ids]
+        piles = [self._newly_freed(each) for each in named]
         pages = joined(self.arrays, piles)
-        num_new = pages.shape[0]
-        if self.validate or self.parked_slots:
-            num_new = self._num_newly_freed(call, ids, pages)
-        self.require_out(call, num_new)
+        if self.validate and not self.arrays.all_hold(self._slots_agree(named, pages)):
+            self._refuse_slots(call, ids)
+        self.require_out(call, pages.shape[0])
         if not self.group_is_open:
             for pile in piles:
                 self.release(pile)
             return
         self.states.mark(pages, PARKED_SLOTS)
-        self.num_parked += num_new
+        self.num_parked += pages.shape[0]
         self.slot_piles += piles
         self.parked_slots += [self.arrays.copy(each) for each in ids]
 
-    def _num_newly_freed(self, call: str, slots: Sequence[Array], pages: Array) -> int:
-        """How many of `pages`, those of `slots`, aren't parked by slots; faults are raised."""
-        states = self.states.look(pages)
-        parked = states == PARKED_SLOTS
-        if self.validate:
-            truth = states == OWNED
-            if self.parked_slots:
-                truth |= parked
-            truths = [truth]
-            if len(slots) > 1:
-                truths.append(self.arrays.once(pages))
-            if not self.arrays.all_hold(truths):
-                self._refuse_slots(call, slots)
-        return pages.shape[0] - int(parked.sum()) if self.parked_slots else int(pages.shape[0])
+    def _newly_freed(self, pages: Array) -> Array:
+        """`pages` once each, ascending, without those that an earlier slot free has parked."""
+        if not self.parked_slots:
+            return self.arrays.distinct(pages)
+        # those become page 0, which one more 0 makes sure to be there, and then leaves: asking
+        # how many they are would be one host read more
+        pages = pages * (self.states.look(pages) != PARKED_SLOTS)
+        return self.arrays.distinct(self.arrays.joined((self.arrays.zeros(1), pages)))[1:]
+
+    def _slots_agree(self, named: Sequence[Array], pages: Array) -> list[Truth]:
+        """True if the pages `named` by slots, of which `pages` are newly freed, can be freed."""
+        if self.parked_slots:
+            truths = [self.states.look(each) >= PARKED_SLOTS for each in named]
+        else:
+            truths = [self.states.owned(pages)]
+        if len(named) > 1:
+            once_in_each = self.arrays.joined([self.arrays.distinct(each) for each in named])
+            truths.append(self.arrays.once(once_in_each))
+        return truths
 
     def _refuse_slots(self, call: str, slots: Sequence[Array]) -> None:
         named = [each.tolist() for each in slots]

@@ -73,7 +73,7 @@ class PageStates(Viewed):
     def hold(self, pages: Array, rows: Array, generations: Array) -> None:
         """Make (row, generation) the holders of `pages`, which are owned."""
         self.has_holders = True
-        self._rows[pages] = rows
+        self._rows[pages] = self._arrays.narrow(rows)
         self._generations[pages] = generations
 
     def owned(self, ids: Array) -> Truth:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from impl.kernels.arrays import Array, Arrays, HostArray
+from impl.kernels.arrays import Array, HostArray
 
 
 class Segments(NamedTuple):
@@ -53,8 +53,3 @@ def expand_pages(pages: Array, page_offsets: Array, page_size: int) -> Array:
     `page_offsets` = 0..B-1, on the same device.
     """
     return ((pages * page_size)[:, None] + page_offsets).reshape(-1)
-
-
-def distinct_pages(arrays: Arrays, slots: Array, page_size: int) -> Array:
-    """The distinct pages of `slots`, ascending. O(k log k); reads back their number on CUDA."""
-    return arrays.distinct(slots // page_size)

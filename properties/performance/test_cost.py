@@ -32,8 +32,6 @@ MOST_LAUNCHES = 2
 MOST_OPERATIONS = 3
 #: how many distinct pages its slots have only the device knows
 READS_OF_FREE = 1
-#: of two frees into one group; the torch form also asks how many pages the second parks anew
-READS_OF_TWO_PARKED = {"torch": 3, "triton": 2}
 
 
 class PinnedMailbox(HostMailbox):
@@ -109,14 +107,14 @@ def test_launches(counting: Counting, name: str, options: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("parked", ["free", "free_page_ids"])
 def test_host_reads_of_a_group(counting: Counting, parked: str, options: dict[str, Any]) -> None:
-    """Parking reads no more than the free would, but for what the group holds already."""
+    """Parking reads no more than the free would."""
     pool = Pool(DEVICE, **options)
     calls = [PAGED[parked](pool, half) for half in (0, 1)]
     pool.allocator.free_group_begin()
     with counting.window() as count:
         for call in calls:
             call()
-    most = READS_OF_TWO_PARKED[options["backend"]] if parked == "free" else 0
+    most = len(calls) * READS_OF_FREE if parked == "free" else 0
     assert len(count.reads) <= most, count.reads
 
 
