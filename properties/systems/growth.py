@@ -80,15 +80,9 @@ def draw_names(choices: Choices, model: SlotModel, most: int) -> list[int]:
     return live + list(range(first, first + choices.integer(0, max(0, room), (1, 2))))
 
 
-# (fits, fills, narrow, counted) of an extend. Mostly it fits, so that pools fill and empty; else
-# anything, one short too. The last request may take all that is left. Sometimes int32, which tests
-# one conversion and costs five of them.
-_FORMS = tuple(
-    product(
-        (True, True, True, True, True, False), (True, False, False, False), (False, False, True),
-        (False, True),
-    )
-)  # fmt: skip
+# (fits, narrow, counted) of an extend: mostly it fits, so that pools fill and empty; else anything,
+# tight and one short too; sometimes int32, which tests one conversion and costs five of them.
+_FORMS = tuple(product((True, True, True, True, True, False), (False, False, True), (False, True)))
 
 
 @dataclass(frozen=True)
@@ -96,7 +90,7 @@ class Extend(_Grow):
     """`alloc_extend`: first chunk of new requests, later chunks of live ones."""
 
     methods: ClassVar[tuple[str, ...]] = ("alloc_extend",)
-    weight: ClassVar[int] = 92
+    weight: ClassVar[int] = 70
 
     requests: tuple[tuple[int, int], ...]
     narrow: bool  # int32 instead of int64 arguments
@@ -109,12 +103,12 @@ class Extend(_Grow):
     @classmethod
     def draw(cls, choices: Choices, model: SlotModel) -> Extend:
         size, left, rows = model.page_size, model.available_pages, model.side.rows
-        fits, fills, narrow, counted = choices.pick(_FORMS)
-        names, requests = draw_names(choices, model, 4), []
-        for name in names:
+        fits, narrow, counted = choices.pick(_FORMS)
+        requests: list[tuple[int, int]] = []
+        for name in draw_names(choices, model, 4):
             rest = -rows[name].length % size if name in rows else 0
             tight = rest + max(0, left) * size
-            if fills and name == names[-1]:
+            if choices.integer(0, 7) == 0:
                 tokens = tight + (0 if fits else choices.integer(0, 1))
             else:
                 most = min(2 * size + 1, tight) if fits else 2 * size + 1

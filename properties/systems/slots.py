@@ -32,7 +32,9 @@ class Alloc(Command):
 
     @classmethod
     def enabled(cls, model: SlotModel) -> bool:
-        return len(model.side.rows) < MOST_REQUESTS
+        # from an empty pool only now and then: every second step would be one that moves nothing
+        some = model.available_pages > 0 or model.next_name % 4 == 0
+        return some and len(model.side.rows) < MOST_REQUESTS
 
     @classmethod
     def draw(cls, choices: Choices, model: SlotModel) -> Alloc:
@@ -81,7 +83,7 @@ class _Release(Command):
 
     @classmethod
     def draw(cls, choices: Choices, model: SlotModel) -> Any:
-        chosen = choices.subset(model.names, 1, 2)
+        chosen = choices.subset(list(model.side.rows), 1, 2)
         return cls(
             tuple((name, draw_pages(choices, model, name)) for name in chosen),
             choices.pick(cls.namings(model)),
@@ -149,7 +151,7 @@ class FreePageIds(_Release):
     methods: ClassVar[tuple[str, ...]] = ("free_page_ids",)
     method = "free_page_ids"
     by_slots: ClassVar[bool] = False
-    weight: ClassVar[int] = 42
+    weight: ClassVar[int] = 50
 
     @classmethod
     def namings(cls, model: SlotModel) -> tuple[str, ...]:
