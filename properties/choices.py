@@ -72,11 +72,13 @@ class FromHypothesis:
     """Choices from Hypothesis's `draw`, so that its database and its mutations apply.
 
     A draw costs as much there as a whole command here. So one draw gives a word of bits, each
-    choice is a digit of it, and the next word is drawn when too few bits are left.
+    choice is a digit of it, and the next word is drawn when too few bits are left. Hypothesis likes
+    words of zeros; with a `step` they mean something else in each, and no run is of one command.
     """
 
-    def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
+    def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any], step: int = 0) -> None:
         self._draw = draw
+        self._mask = step * GOLDEN % 2 ** (8 * WORD_BYTES)
         # `_rest` is even over `_range` values: what is left of the words drawn so far
         self._rest, self._range = 0, 1
 
@@ -84,7 +86,8 @@ class FromHypothesis:
         """An int in [0, count), all alike."""
         while self._range < count * EVEN:
             word: bytes = self._draw(_WORDS)
-            self._rest = self._rest << 8 * WORD_BYTES | int.from_bytes(word, "big")
+            value = int.from_bytes(word, "big") ^ self._mask
+            self._rest = self._rest << 8 * WORD_BYTES | value
             self._range <<= 8 * WORD_BYTES
         self._range //= count
         self._rest, digit = divmod(self._rest, count)
@@ -114,6 +117,8 @@ class FromHypothesis:
 # 64 bits: most commands need one word. Bytes, because Hypothesis draws wide integers unevenly.
 WORD_BYTES = 8
 _WORDS = st.binary(min_size=WORD_BYTES, max_size=WORD_BYTES)
+# An odd number whose multiples spread over all words (2^64 divided by the golden ratio).
+GOLDEN = 0x9E3779B97F4A7C15
 # So many times the values of a choice must be left: no value then comes up 1/64 more often.
 EVEN = 64
 

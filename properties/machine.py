@@ -91,7 +91,7 @@ class Machine(RuleBasedStateMachine):
 @st.composite
 def _steps(draw: Draw, machine: Machine, rules: dict[str, Any], theirs: Any) -> Any:
     """The next step as Hypothesis wants it: a rule and its arguments."""
-    command = machine.draw(FromHypothesis(draw))
+    command = machine.draw(FromHypothesis(draw, 1 + len(machine.lock.commands)))
     if command is None:
         return draw(theirs)
     return rules[MISUSE if command.misuse else command.name()], {"cmd": command}

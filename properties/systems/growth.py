@@ -80,10 +80,10 @@ def draw_names(choices: Choices, model: SlotModel, most: int) -> list[int]:
     return live + list(range(first, first + choices.integer(0, max(0, room), (1, 2))))
 
 
-def draw_tokens(choices: Choices, size: int, rest: int, left: int, fits: bool, fills: bool) -> int:
+def draw_tokens(choices: Choices, size: int, rest: int, left: int, fits: bool) -> int:
     """How much a request grows: `rest` fits in its last page, `left` pages are to be had."""
     tight = rest + max(0, left) * size
-    if fills:
+    if choices.integer(0, 7) == 0:
         return tight + (0 if fits else choices.integer(0, 1))
     most = min(2 * size + 1, tight) if fits else 2 * size + 1
     return choices.integer(0, most, (rest, size - 1, size, size + 1, 1))
@@ -91,13 +91,9 @@ def draw_tokens(choices: Choices, size: int, rest: int, left: int, fits: bool, f
 
 # Sometimes int32, which tests one conversion and costs five of them.
 NARROW = (False, False, True)
-# (fits, fills, narrow, counted) of an extend. Mostly it fits, so that pools fill and empty; else
-# anything, one short too. The last request may take all that is left.
-_FORMS = tuple(
-    product(
-        (True, True, True, True, True, False), (True, False, False, False), NARROW, (False, True)
-    )
-)
+# (fits, narrow, counted) of an extend: mostly it fits, so that pools fill and empty; else anything,
+# tight and one short too.
+_FORMS = tuple(product((True, True, True, True, True, False), NARROW, (False, True)))
 
 
 @dataclass(frozen=True)
@@ -105,7 +101,7 @@ class Extend(_Grow):
     """`alloc_extend`: first chunk of new requests, later chunks of live ones."""
 
     methods: ClassVar[tuple[str, ...]] = ("alloc_extend",)
-    weight: ClassVar[int] = 92
+    weight: ClassVar[int] = 70
 
     requests: tuple[tuple[int, int], ...]
     narrow: bool  # int32 instead of int64 arguments
@@ -118,12 +114,11 @@ class Extend(_Grow):
     @classmethod
     def draw(cls, choices: Choices, model: SlotModel) -> Extend:
         size, left, rows = model.page_size, model.available_pages, model.side.rows
-        fits, fills, narrow, counted = choices.pick(_FORMS)
-        names, requests = draw_names(choices, model, 4), []
-        for name in names:
+        fits, narrow, counted = choices.pick(_FORMS)
+        requests: list[tuple[int, int]] = []
+        for name in draw_names(choices, model, 4):
             rest = -rows[name].length % size if name in rows else 0
-            last = name == names[-1]
-            tokens = draw_tokens(choices, size, rest, left, fits, fills and last)
+            tokens = draw_tokens(choices, size, rest, left, fits)
             requests.append((name, tokens))
             left -= -(-(tokens - rest) // size) if tokens > rest else 0
         return cls(tuple(requests), narrow, counted)

@@ -117,9 +117,7 @@ class ExtendRows(_GrowRows):
         requests: list[tuple[int, int]] = []
         for name in draw_lines(choices, model, 4):
             rest = -model.side.lines[name].length % size
-            fills = choices.integer(0, 7) == 0
-            tokens = draw_tokens(choices, size, rest, left, fits, fills)
-            tokens = min(tokens, model.room(name))
+            tokens = min(draw_tokens(choices, size, rest, left, fits), model.room(name))
             requests.append((name, tokens))
             left -= -(-(tokens - rest) // size) if tokens > rest else 0
         return cls(tuple(requests), choices.pick(NARROW))

@@ -32,7 +32,7 @@ class _Release(Command):
 
     @classmethod
     def draw(cls, choices: Choices, model: SlotModel) -> Any:
-        chosen = choices.subset(model.names, 1, 2)
+        chosen = choices.subset(list(model.side.rows), 1, 2)
         return cls(
             tuple((name, draw_pages(choices, model, name)) for name in chosen),
             choices.pick(cls.namings(model)),
@@ -100,7 +100,7 @@ class FreePageIds(_Release):
     methods: ClassVar[tuple[str, ...]] = ("free_page_ids",)
     method = "free_page_ids"
     by_slots: ClassVar[bool] = False
-    weight: ClassVar[int] = 42
+    weight: ClassVar[int] = 50
 
     @classmethod
     def namings(cls, model: SlotModel) -> tuple[str, ...]:

@@ -32,7 +32,9 @@ class Alloc(Command):
 
     @classmethod
     def enabled(cls, model: SlotModel) -> bool:
-        return len(model.side.rows) < MOST_REQUESTS
+        # from an empty pool only now and then: every second step would be one that moves nothing
+        some = model.available_pages > 0 or model.next_name % 4 == 0
+        return some and len(model.side.rows) < MOST_REQUESTS
 
     @classmethod
     def draw(cls, choices: Choices, model: SlotModel) -> Alloc:
