@@ -18,9 +18,9 @@ from impl import errors
 from impl.allocators import states
 from impl.kernels.device.pages import UNCLAIMED
 
-# Elements of a tile and warps of a program, in tests and on a device. Smaller tiles make a plan of
-# 4,096 requests wait for memory more often; with fewer warps its registers spill.
-BLOCK = 1024
+# Elements of a tile and warps of a program, in tests and on a device: two elements a thread. With
+# more, or with fewer warps, a plan through rows spills registers.
+BLOCK = 512
 NUM_WARPS = 8
 
 NOT_CONSECUTIVE = tl.constexpr(errors.NotConsecutive.rank)

@@ -48,8 +48,8 @@ Tensor = torch.Tensor
 SCRATCH_ROWS = 7
 # A plan with a fill behind it needs more scalar registers than an AMD GPU has.
 FUSED = torch.version.hip is None
-# Up to so many tokens the plan's program fills: four tiles take it less than a launch costs.
-FUSED_TOKENS = 4 * BLOCK
+# Up to so many tokens the plan's program fills: eight tiles take it less than a launch costs.
+FUSED_TOKENS = 8 * BLOCK
 
 
 @helper
