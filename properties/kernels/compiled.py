@@ -79,13 +79,15 @@ def compile_one(kernel: Any, constexprs: dict[str, Any], target: Any) -> dict[st
     import triton
     from triton.compiler import ASTSource
 
-    from impl.kernels.device.common import BLOCK, NUM_WARPS
+    from impl.kernels.device.common import BLOCK, OPTIONS
 
     compiler: Any = triton.compile
     source = ASTSource(kernel, signature(kernel), constexprs={**constexprs, "BLOCK": BLOCK})
+    # Torch may be built for no GPU, or for another: what a launch on the target has.
+    options = {k: v for k, v in OPTIONS.items() if k != "maxnreg" or target.backend == "cuda"}
     log = io.StringIO()
     with contextlib.redirect_stdout(log):
-        made = compiler(source, target=target, options={"num_warps": NUM_WARPS})
+        made = compiler(source, target=target, options=options)
     if target.backend == "hip":
         text = made.asm["amdgcn"]
         spilled = re.findall(r"\.[sv]gpr_spill_count: +(\d+)", text)

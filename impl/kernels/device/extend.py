@@ -27,7 +27,7 @@ from impl.kernels.device.common import (
     KIND,
     NO_CLAIM,
     NO_FAULT,
-    NUM_WARPS,
+    OPTIONS,
     OWNED,
     claim_pages,
     clip,
@@ -48,8 +48,8 @@ Tensor = torch.Tensor
 SCRATCH_ROWS = 7
 # A plan with a fill behind it needs more scalar registers than an AMD GPU has.
 FUSED = torch.version.hip is None
-# Up to so many tokens the plan's program fills: eight tiles take it less than a launch costs.
-FUSED_TOKENS = 8 * BLOCK
+# Up to so many tokens the plan's program fills: four tiles take it less than a launch costs.
+FUSED_TOKENS = 4 * BLOCK
 
 
 @helper
@@ -429,11 +429,11 @@ def _launch(
         lines, *strides, host, n, rounds, sums, out, fused, ids, head,
         pages.page_size, pages.num_pages, pages.states, pages.holder_row, pages.holder_gen,
         pages.claim, pages.record, seq, int(validate),
-        ROWS=through_rows, DECODE=decodes, FUSED=FUSED, BLOCK=BLOCK, num_warps=NUM_WARPS,
+        ROWS=through_rows, DECODE=decodes, FUSED=FUSED, BLOCK=BLOCK, **OPTIONS,
     )  # fmt: skip
     if num_tokens > fused:
         fill[(triton.cdiv(num_tokens, BLOCK),)](
             out, num_tokens, ids, head, host, sums, n, rounds, pages.page_size, pages.states,
             pages.holder_row, pages.holder_gen, lines, *strides, pages.record,
-            ROWS=through_rows, DECODE=decodes, BLOCK=BLOCK, num_warps=NUM_WARPS,
+            ROWS=through_rows, DECODE=decodes, BLOCK=BLOCK, **OPTIONS,
         )  # fmt: skip
