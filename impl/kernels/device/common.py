@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 
@@ -18,10 +19,11 @@ from impl import errors
 from impl.allocators import states
 from impl.kernels.device.pages import UNCLAIMED
 
-# Elements of a tile and warps of a program, in tests and on a device. Smaller tiles make a plan of
-# 4,096 requests wait for memory more often; with fewer warps its registers spill.
+# Elements of a tile, in tests and on a device: large, since plans are one program each.
 BLOCK = 1024
-NUM_WARPS = 8
+# Four elements a thread: with fewer warps registers spill. Left alone ptxas stops at 128 registers
+# or at 64, and spills some, so that more programs fit on a core; there is only the one.
+OPTIONS = {"num_warps": 8} if torch.version.hip else {"num_warps": 8, "maxnreg": 255}
 
 NOT_CONSECUTIVE = tl.constexpr(errors.NotConsecutive.rank)
 BAD_LENGTHS = tl.constexpr(errors.BadLengths.rank)

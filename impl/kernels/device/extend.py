@@ -27,7 +27,7 @@ from impl.kernels.device.common import (
     KIND,
     NO_CLAIM,
     NO_FAULT,
-    NUM_WARPS,
+    OPTIONS,
     OWNED,
     claim_pages,
     clip,
@@ -429,11 +429,11 @@ def _launch(
         lines, *strides, host, n, rounds, sums, out, fused, ids, head,
         pages.page_size, pages.num_pages, pages.states, pages.holder_row, pages.holder_gen,
         pages.claim, pages.record, seq, int(validate),
-        ROWS=through_rows, DECODE=decodes, FUSED=FUSED, BLOCK=BLOCK, num_warps=NUM_WARPS,
+        ROWS=through_rows, DECODE=decodes, FUSED=FUSED, BLOCK=BLOCK, **OPTIONS,
     )  # fmt: skip
     if num_tokens > fused:
         fill[(triton.cdiv(num_tokens, BLOCK),)](
             out, num_tokens, ids, head, host, sums, n, rounds, pages.page_size, pages.states,
             pages.holder_row, pages.holder_gen, lines, *strides, pages.record,
-            ROWS=through_rows, DECODE=decodes, BLOCK=BLOCK, num_warps=NUM_WARPS,
+            ROWS=through_rows, DECODE=decodes, BLOCK=BLOCK, **OPTIONS,
         )  # fmt: skip

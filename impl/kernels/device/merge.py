@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 import triton.language as tl
 
-from impl.kernels.device.common import BLOCK, FREE, NEVER, NUM_WARPS, STAGED, kernel
+from impl.kernels.device.common import BLOCK, FREE, NEVER, OPTIONS, STAGED, kernel
 from impl.kernels.device.pages import Pages
 
 
@@ -43,5 +43,5 @@ def merge(pages: Pages, ids: torch.Tensor, at: int, total: int) -> None:
             total,
             pages.record,
             BLOCK=BLOCK,
-            num_warps=NUM_WARPS,
+            **OPTIONS,
         )

@@ -25,7 +25,7 @@ from impl.kernels.device.common import (
     NO_FAULT,
     NOT_CONSECUTIVE,
     NOT_OWNED,
-    NUM_WARPS,
+    OPTIONS,
     OWNED,
     claim_pages,
     clip,
@@ -335,5 +335,5 @@ def _launch(
         (num_segments - 1).bit_length(), num_given, page_size or pages.page_size,
         pages.num_pages, target.buffer, target.at, target.buffer.shape[0], target.state,
         int(target.reverse), pages.states, pages.holder_row, pages.holder_gen, pages.claim,
-        pages.record, seq, int(validate), SOURCE=source.value, BLOCK=BLOCK, num_warps=NUM_WARPS,
+        pages.record, seq, int(validate), SOURCE=source.value, BLOCK=BLOCK, **OPTIONS,
     )  # fmt: skip

@@ -19,7 +19,7 @@ from impl.kernels.device.common import (
     KIND,
     NO_CLAIM,
     NO_FAULT,
-    NUM_WARPS,
+    OPTIONS,
     PARKED_SLOTS,
     TOO_MANY,
     claim_pages,
@@ -200,7 +200,7 @@ def segment_keys(
     if num_slots:
         sort_keys[(triton.cdiv(num_slots, BLOCK),)](
             keys, slots, slots.stride(0), num_slots, starts, num_segments,
-            (num_segments - 1).bit_length(), int(reverse), BLOCK=BLOCK, num_warps=NUM_WARPS,
+            (num_segments - 1).bit_length(), int(reverse), BLOCK=BLOCK, **OPTIONS,
         )  # fmt: skip
 
 
@@ -237,5 +237,5 @@ def release_sorted(
         num_segments, (num_segments - 1).bit_length(), pages.page_size, pages.num_pages, num_out,
         target.buffer, target.at, int(target.reverse), target.state, count, pages.states,
         pages.holder_row, pages.holder_gen, pages.claim, pages.record, seq, int(validate),
-        SEGMENTED=segmented, BLOCK=BLOCK, num_warps=NUM_WARPS,
+        SEGMENTED=segmented, BLOCK=BLOCK, **OPTIONS,
     )  # fmt: skip

@@ -6,7 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
-from impl.kernels.device.common import BLOCK, NUM_WARPS, OWNED, kernel
+from impl.kernels.device.common import BLOCK, OPTIONS, OWNED, kernel
 from impl.kernels.device.pages import Pages
 
 
@@ -38,5 +38,5 @@ def take(pages: Pages, ids: torch.Tensor, head: int, out: torch.Tensor) -> None:
     if num_slots:
         take_slots[(triton.cdiv(num_slots, BLOCK),)](
             out, num_slots, ids, ids.shape[0], head, pages.page_size, pages.states, pages.record,
-            BLOCK=BLOCK, num_warps=NUM_WARPS,
+            BLOCK=BLOCK, **OPTIONS,
         )  # fmt: skip
