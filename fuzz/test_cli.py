@@ -20,6 +20,8 @@ from properties.trace import Trace
 
 Captured = pytest.CaptureFixture[str]
 TOKEN = SYSTEMS["token"]
+# A step of the others, on kernels in Triton's interpreter, takes as long as a thousand of these.
+QUICK = [name for name in SYSTEMS if not name.endswith("_deferred")]
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -64,7 +66,7 @@ def refused(captured: Captured, *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("run", "pages"), ("'pages'", "rows, token, paged, paged_rows, all")),
+        (("run", "pages"), ("'pages'", f"{', '.join(SYSTEMS)}, all")),
         (("run", "--seconds", "-1"), ("-1", "above 0")),
         (("run", "--seconds", "0"), ("0", "above 0")),
         (("run", "--seconds", "nan"), ("nan", "finite")),
@@ -188,26 +190,28 @@ def test_seed_repeats_a_run(capsys: Captured) -> None:
 
 
 def test_steps_are_shared(capsys: Captured) -> None:
-    """A run of N steps does N steps, all systems in equal parts, and says clean."""
-    assert main(["run", "--steps", "301", "--seed", "1"]) == 0
+    """A run of N steps does N steps, its systems in equal parts, and says clean."""
+    assert main(["run", *QUICK, "--steps", "301", "--seed", "1"]) == 0
     out = capsys.readouterr().out
-    done = dict.fromkeys(SYSTEMS, 0)
+    done = dict.fromkeys(QUICK, 0)
     for (system, _), cells in counts(out).items():
         done[system] += int(cells[0])
         assert int(cells[0]) == sum(map(int, cells[1:]))
-    assert sorted(done.values()) == [75, 75, 75, 76]
+    share, rest = divmod(301, len(QUICK))
+    shares = [share] * (len(QUICK) - rest) + [share + 1] * rest
+    assert sorted(done.values()) == shares
     assert "clean: 301 steps" in out.splitlines()[-1]
 
 
 def test_seconds_bound_a_run(capsys: Captured) -> None:
-    """A run of half a second ends after about that time and has visited every system."""
+    """A run of half a second ends after about that time and has visited all its systems."""
     begun = time.monotonic()
-    assert main(["run", "--seconds", "0.5"]) == 0
+    assert main(["run", *QUICK, "--seconds", "0.5"]) == 0
     assert 0.5 <= time.monotonic() - begun < 3
     visited = {
         system for (system, _), cells in counts(capsys.readouterr().out).items() if cells[0] != "0"
     }
-    assert visited == set(SYSTEMS)
+    assert visited == set(QUICK)
 
 
 def only_token(system: str, config: Any) -> Any:

@@ -91,7 +91,7 @@ class _GrowRows(Command):
 
 def draw_lines(choices: Choices, model: LineModel, most: int) -> list[int]:
     """A batch of lines in some order, seldom an empty one."""
-    names = choices.subset(model.line_names, choices.integer(0, 7, (1, 1)) and 1, most)
+    names = choices.subset(model.line_names, int(choices.integer(0, 7) > 0), most)
     return names[::-1] if choices.boolean() else names
 
 

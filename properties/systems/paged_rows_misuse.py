@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from properties.choices import Choices
+from properties.choices import MOST_ENUMERATED, Choices
 from properties.commands import Call, Command, Distortion
 from properties.systems.misuse import Misuse, open_ways
 from properties.systems.paged_rows_growth import OTHER_TABLE, batch, row_call, spans_of
@@ -47,7 +47,7 @@ class RowMisuse(Misuse):
     def draw(cls, choices: Choices, model: LineModel) -> Any:
         found = cls.candidates(model, model.side)
         how = choices.pick(open_ways(cls.ways, model))
-        return cls(how, choices.integer(0, len(found) - 1))
+        return cls(how, choices.integer(0, min(len(found), MOST_ENUMERATED) - 1))
 
     def applies(self, model: LineModel) -> bool:
         known = self.how in open_ways(self.ways, model)

@@ -134,7 +134,7 @@ class SeveralBadBounds(_BadSegment):
         width, size = model.config.width, model.page_size
         handles: list[Any] = [(0, 1), (1, 2.0), (), *list(side.pool.held.values())[:1]]
         handles += list(side.pool.stale.values())[-1:]
-        starts, ends = (-1, -size, size + 1), (-1, 0, width + 1, width + 2 * size, 1.0)
+        starts, ends = (-1, -size, size + 1), (-1, 0, width + 1, 1.0)
         return [(handle, start, end) for handle in handles for start in starts for end in ends]
 
 
