@@ -60,8 +60,9 @@ class Edit:
         name = self.function().__name__
         text = textwrap.dedent(self.source()[1])
         text = text[text.index("def ") :]  # decorators have done their work
-        # `super()` without arguments looks for this name in the scope around the function.
-        text = "def around(__class__):\n" + textwrap.indent(text, "    ")
+        # In a class, where `super()` without arguments finds its own, and where a function that has
+        # the name of a module that it uses still means the module.
+        text = "class around:\n" + textwrap.indent(text, "    ")
         flags = __future__.annotations.compiler_flag
         code: CodeType = compile(
             text, f"<planted in {self.place}>", "exec", flags, dont_inherit=True

@@ -2,54 +2,53 @@
 
 from __future__ import annotations
 
-from properties.planted.allocation import BASE, LIST, OWNED, PAGED, STACK, TOKEN
+from properties.planted.allocation import BASE, BOOK, LIST, PAGED, PAGES, SLOTS, STACK
 from properties.planted.edit import Bug, edit
 
 STATES = "allocators.states:PageStates"
 SMALL = {"page_size": (2, 3), "num_pages": (4, 8)}
 SORTED = {**SMALL, "need_sort": (True,)}
 SEGMENTS = "allocators.segments:_position_fault"
+ALL_OWNED = "self._arrays.all_are(self.look(ids), OWNED)"
+GIVE_BACK = "self._free_pages(pages, segments.num_pages)"
+JOINED = "self.arrays.joined((self.free_list.free(), self.free_list.staged()))"
+OPEN = "if self._book.group_is_open:"
 
 FREES = (
     Bug("pages aren't deduplicated on free", "paged", "I1", edit(
-        "kernels.release:distinct_pages", "torch.unique(", "torch.sort(",
-        'rounding_mode="floor"))', 'rounding_mode="floor")).values',
+        "kernels.release:distinct_pages", "arrays.distinct(", "arrays.sorted(",
     ), also=("I34",)),
     Bug("freed pages go to the wrong end", "paged", "I71", edit(
         f"{STACK}.give", "self._ids[head - count : head] = ids",
-        "self._ids[head - count :] = torch.cat((self._ids[head:], ids))",
+        "self._ids[head - count :] = self._arrays.joined((self._ids[head:], ids))",
     ), False),
     Bug("freed slots go to the front", "token", "I71", edit(
-        "allocators.free_list:SlotRing.give", "begin = self._start + self.num_free",
-        "self._start = (self._start - count) % self.num_ids\n    begin = self._start",
+        "allocators.free_list:SlotRing.give", "count, begin = ids.shape[0], self.end",
+        "count = ids.shape[0]\n    begin = self._start = (self._start - count) % self.num_ids",
     ), False),
     Bug("a page id may be freed again", "paged", "I4", edit(
-        f"{PAGED}.free_page_ids", "if self.validate and not agree(self._all_owned_once(pages)):",
-        "if False:",
+        f"{PAGES}.free_pages", "if self.validate and not", "if False and not",
     )),
     Bug("a staged page may be freed again", "paged", "I4", edit(
-        f"{STATES}.owned", f"self.{OWNED}.amin()",
-        f"torch.where(self.{OWNED} == STAGED, OWNED, self.{OWNED}).amin()",
+        f"{STATES}.owned", ALL_OWNED, "(self.look(ids) == OWNED) | (self.look(ids) == STAGED)",
     ), limits=SORTED),
     Bug("a parked page may be freed again", "paged", "I4", edit(
-        f"{STATES}.owned", f"self.{OWNED}.amin()",
-        f"torch.where(self.{OWNED} >= PARKED_PAGES, OWNED, self.{OWNED}).amin()",
+        f"{STATES}.owned", ALL_OWNED, "self.look(ids) >= PARKED_PAGES",
     ), limits=SMALL),
     Bug("slots of a free page may be freed", "paged", "I4", edit(
-        f"{PAGED}._free_slots", "lowest < PARKED_SLOTS:", "False:",
+        f"{PAGES}._num_newly_freed", "truth = states == OWNED", "truth = states == states",
     )),
     Bug("a slot may be freed again", "token", "I4", edit(
-        f"{TOKEN}._free", "[self._states.owned(clipped), ", "[",
+        f"{SLOTS}.free_slots", "self.states.owned(ids), ", "",
     )),
     Bug("a slot may be named twice", "token", "I4", edit(
-        f"{TOKEN}._free", ", self._states.once(clipped)", "",
+        f"{SLOTS}.free_slots", ", self.arrays.once(ids)", "",
     )),
     Bug("a page id may be named twice", "paged", "I4", edit(
-        f"{STATES}.once", "return (ordered[1:] != ordered[:-1]).all(), self._all_differ",
-        "return self._all_differ, self._all_differ",
+        f"{PAGES}.free_pages", ", self.arrays.once(pages)", "",
     )),
     Bug("more ids than are out come back", "paged", "I4", edit(
-        f"{PAGED}._require_out", "if num_pages > self._num_owned:", "if False:",
+        f"{BOOK}.too_many", "if count <= self.num_owned:", "if True:",
     ), False),  # each id is refused by itself then, as another kind
     Bug("a misaligned segment is accepted", "paged", "I36", edit(
         SEGMENTS, "if start % page_size:", "if False:",
@@ -58,17 +57,19 @@ FREES = (
         SEGMENTS, "<= end_page:", "< end_page:",
     )),
     Bug("segments aren't verified", "paged", "I36", edit(
-        f"{PAGED}.free_segments", "agree(pairs + self", "agree(self",
+        f"{PAGES}._free_segments", "self.arrays.same(slots, due),", "",
     )),
     Bug("a segment's last, half-filled page is forgotten", "paged", "I2", edit(
-        f"{PAGED}.free_segments", "each[:: self.page_size]",
-        "each[:: self.page_size][: max(1, each.shape[0] // self.page_size)]",
+        f"{PAGES}._free_segments", GIVE_BACK,
+        "forgets = lengths[-1] > self.page_size and lengths[-1] % self.page_size > 0\n"
+        "    segments.num_pages[-1] -= forgets\n"
+        f"    pages = pages[: pages.shape[0] - forgets]\n    {GIVE_BACK}",
     )),
     Bug("page ids come back in reverse", "paged", "I71", edit(
-        f"{PAGED}._free_piles", "self._release(pile)", "self._release(pile.flip(0))",
+        f"{PAGES}._free_pages", "self.release(pages)", "self.release(pages[::-1])",
     ), False),
     Bug("an empty free crashes", "paged", "I55", edit(
-        f"{PAGED}.free", "if free_index.shape[0]:", "if 1:",
+        f"{PAGED}.free", "if free_index.shape[0]:", "if free_index.amax() is not None:",
     )),
     Bug("the free list leaves room for one page less", "paged", "I2", edit(
         f"{STACK}.give", "self.num_free += count", "self.num_free += count - (count > 2)",
@@ -78,56 +79,54 @@ FREES = (
 GROUPS = (
     Bug("a nested group loses the outer one", "paged", "I21", edit(
         f"{BASE}.free_group_begin",
-        "if self._group_is_open:", "if self._group_is_open:\n        self._forget_group()\n"
-        "    if False:",
+        OPEN, f"{OPEN}\n        self._book.forget_group()\n    if False:",
     )),
     Bug("a nested group is accepted", "token", "I21", edit(
-        f"{BASE}.free_group_begin", "if self._group_is_open:", "if False:",
+        f"{BASE}.free_group_begin", OPEN, "if False:",
     )),
     Bug("a group may end without a beginning", "paged", "I21", edit(
-        f"{BASE}.free_group_end", "if not self._group_is_open:", "if False:",
+        f"{BASE}.free_group_end", "if not self._book.group_is_open:", "if False:",
     )),
     Bug("a group's page ids are lost", "paged", "I21", edit(
-        f"{PAGED}._release_parked", "if self._parked_pages:", "if False:",
+        f"{PAGES}.release_parked", "if self.parked_pages:", "if False:",
     )),
     Bug("a group's last slots are lost", "token", "I21", edit(
-        f"{TOKEN}._release_parked", "torch.cat(self._parked_slots)",
-        "torch.cat(self._parked_slots)[:1]",
+        f"{SLOTS}.release_parked", "self.arrays.joined(self.parked_slots)",
+        "self.arrays.joined(self.parked_slots)[:1]",
     )),
     Bug("slots of a group aren't deduplicated", "paged", "I21", edit(
-        f"{PAGED}._release_parked", "torch.unique(torch.cat(self._slot_piles))",
-        "torch.cat(self._slot_piles).sort().values",
+        f"{PAGES}.release_parked", "self.arrays.distinct(", "self.arrays.sorted(",
     ), also=("I1",)),
     Bug("a group's piles change places", "paged", "I71", edit(
-        f"{PAGED}._release_parked", "for pile in piles:", "for pile in piles[::-1]:",
+        f"{PAGES}.release_parked", "for pile in piles:", "for pile in piles[::-1]:",
     ), False),
     Bug("a group frees page ids at once", "paged", "I1", edit(
-        f"{PAGED}._free_piles", "if not self._group_is_open:",
-        "if self._group_is_open:\n        self._list.give(pages)\n"
-        "    if not self._group_is_open:",
+        f"{PAGES}._free_pages", "if self.group_is_open:",
+        "if self.group_is_open:\n        self.free_list.give(pages)\n"
+        "    if self.group_is_open:",
     )),
     Bug("a group parks nothing", "paged", "I2", edit(
-        f"{PAGED}._free_piles", "if not self._group_is_open:", "if True:",
+        f"{PAGES}._free_pages", "if self.group_is_open:", "if False:",
     )),
 )  # fmt: skip
 
 STORAGE = (
     Bug("alloc gives a view of the free list", "token", "I54", edit(
-        f"{TOKEN}.alloc", ".clone()", "",
+        f"{SLOTS}.take_slots", "self.arrays.copy(self.take(count))", "self.take(count)",
     )),
     Bug("get_all_free_pages gives the list itself", "paged", "I54", edit(
-        f"{BASE}.get_all_free_pages", "return torch.cat(",
-        "return self._list.free() if not self._list.num_staged else torch.cat(",
+        f"{BOOK}.all_free", JOINED,
+        f"self.free_list.free() if not self.free_list.num_staged else {JOINED}",
     )),
     Bug("parked slots are kept by reference", "paged", "I54", edit(
-        f"{PAGED}._free_slots", "[each.clone() for each in slots]", "slots",
+        f"{PAGES}.free_slots", "[self.arrays.copy(each) for each in ids]", "ids",
     )),
     Bug("parked slots of the token allocator are kept by reference", "token", "I54", edit(
-        f"{TOKEN}._free", "self._parked_slots.append(clipped)", "self._parked_slots.append(ids)",
+        f"{SLOTS}.free_slots", "self.arrays.copy(ids)", "ids",
     )),
     Bug("a decode writes to last_loc", "paged", "I54", edit(
-        f"{PAGED}.alloc_decode", "after_last = last + self._one",
-        "after_last = last.add_(self._one)",
+        f"{PAGES}.decode", "self.arrays.ids(last_loc) + 1",
+        "self.arrays.ids(last_loc)\n    after_last += 1",
     )),
     Bug("a translation gives its argument back", "paged", "I54", edit(
         f"{BASE}.translate_kv_indices_for_transfer", ".clone()", "",
@@ -139,22 +138,22 @@ LIFE_CYCLE = (
         f"{LIST}.reset", "self.num_staged = 0", "pass",
     ), limits=SORTED),
     Bug("clear leaves the group open", "paged", "I66", edit(
-        f"{BASE}.clear", "self._forget_group()", "self._num_parked = 0",
+        f"{BOOK}.clear", "self.forget_group()", "self.num_parked = 0",
     )),
     Bug("clear forgets the owners only in part", "paged", "I66", edit(
-        f"{BASE}.clear", "self._states.reset()", "pass",
+        f"{BOOK}.clear", "self.states.reset()", "pass",
     )),
     Bug("resize while pages are out", "paged", "I4", edit(
-        f"{BASE}.resize", "if self._num_owned:", "if False:",
+        f"{BASE}.resize", "if owned := self._book.num_owned:", "if False:",
     )),
     Bug("resize in a group", "paged", "I21", edit(
-        f"{BASE}.resize", "if self._group_is_open:", "if False:",
+        f"{BASE}.resize", OPEN, "if False:",
     ), limits=SMALL),
     Bug("resize keeps the old size", "paged", "I3", edit(
         f"{BASE}.resize", "self._build()", "self.clear()",
     ), also=("I2",)),
     Bug("get_all_free_pages leaves out what is staged", "paged", "I2", edit(
-        f"{BASE}.get_all_free_pages", "self._list.staged()", "self._list.staged()[:0]",
+        f"{BOOK}.all_free", "self.free_list.staged()", "self.free_list.staged()[:0]",
     )),
     Bug("a translation changes ids", "paged", "I37", edit(
         f"{BASE}.translate_kv_indices_for_transfer", ".clone()", " + 1",
