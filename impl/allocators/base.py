@@ -263,6 +263,7 @@ class BaseTokenToKVPoolAllocator(ABC):
 
     def available_size(self) -> int:
         """Slots free or staged; parked ones aren't available. O(1). Spec: §6."""
+        self._book.enter()
         return (self._book.free_list.num_free + self._book.free_list.num_staged) * self.page_size
 
     @property
@@ -335,12 +336,14 @@ class BaseTokenToKVPoolAllocator(ABC):
         )
 
     def _require_kvcache(self, call: str) -> Any:
+        self._book.enter()
         if self._kvcache is None:
             raise Unsupported(f"{call}: there is no pool to copy. Construct with kvcache=.")
         return self._kvcache
 
     def translate_kv_indices_for_transfer(self, kv_indices: torch.Tensor) -> torch.Tensor:
         """A copy of `kv_indices`: on static pools every id is physical. Spec: §4a."""
+        self._book.enter()
         checks.require_ids(kv_indices, "kv_indices", self.device)
         return kv_indices.clone()
 
