@@ -267,7 +267,7 @@ class Frees:
 def test_frees_are_those_of_the_reference(seed: int, need_sort: bool) -> None:
     """Random takes, frees of every kind, groups and merges; a third of the frees is spoiled."""
     frees = Frees(seed, need_sort=need_sort)
-    for _ in range(40):
+    for _ in range(50):
         step = frees.rng.choice(
             (
                 frees.take,
