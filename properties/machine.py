@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, ClassVar
 
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -154,11 +155,14 @@ def _rule(name: str, commands: tuple[type[Command], ...]) -> Any:
 _RUNNER = st.runner()
 
 
-def run_machine(plan: Plan) -> None:
-    """Runs the machine of a plan; a violation is raised with its minimal trace in words."""
+def run_machine(plan: Plan, chosen: settings | None = None) -> None:
+    """Runs the machine of a plan; a violation is raised with its minimal trace in words.
+
+    `chosen` are Hypothesis settings where the profile's would take too long.
+    """
     made = machine(plan)
     try:
-        run_state_machine_as_test(made)
+        run_state_machine_as_test(made, settings=chosen)
     except Violation as violation:
         if made.failure is None:
             raise

@@ -29,6 +29,14 @@ class Entry(NamedTuple):
     fields: tuple[Any, ...]
 
 
+class Fault(NamedTuple):
+    """A fault that has arrived."""
+
+    number: int
+    kind: type[PoolError]
+    text: str
+
+
 class Mailbox(ABC):
     """Copies of a record on their way to the host, one at a time."""
 
@@ -149,7 +157,7 @@ class Deferral:
         self.journal = Journal()
         self._page_size = page_size
         self._validate = validate
-        self._fault: tuple[type[PoolError], str] | None = None
+        self._fault: Fault | None = None
 
     def begin(self, call: str, fields: tuple[Any, ...]) -> int:
         """The number of a call about to be launched; the host has these `fields` before it."""
@@ -187,6 +195,19 @@ class Deferral:
             self._fail(numbers)
         self.journal.clear()
 
+    def refusal_of(self, number: int) -> PoolError | None:
+        """What is wrong with call `number`, which waited for its kernels; nothing is deferred.
+
+        Raises the fault of an earlier call. After an error `recover`, as if it had come at once.
+        """
+        try:
+            self.check()
+        except PoolError:
+            if self._fault is None or self._fault.number != number:
+                raise
+            return self._fault.kind(f"{self._fault.text}.")
+        return None
+
     def recover(self) -> tuple[Any, ...] | None:
         """The fields before the faulty call, None if there is none; the device goes on."""
         self.mailbox.empty()
@@ -208,20 +229,18 @@ class Deferral:
 
     def _raise_again(self) -> None:
         if self._fault is not None:
-            kind, text = self._fault
-            raise kind(text)
+            number, kind, text = self._fault
+            raise kind(
+                f"{text} (call {number} of this pool). Calls after it did nothing; recover() goes "
+                "back to just before it, clear() starts anew."
+            )
 
     def _fail(self, numbers: Sequence[int]) -> None:
         found = read(numbers)
         assert found is not None, "only a filled record is a fault"
-        entry = self.journal.find(found.seq)
+        call = self.journal.find(found.seq).call
         # token pools are given ids of slots, which are pages
-        by_slot = self._page_size if entry.call != "free_page_ids" else 1
-        text = describe(found, page_size=by_slot)
-        kind = kind_of(found)
-        self._fault = (
-            kind,
-            f"{entry.call}, call {found.seq} of this pool: {text}. Calls after it did nothing; "
-            "recover() goes back to just before it, clear() starts anew.",
-        )
+        by_slot = self._page_size if call != "free_page_ids" else 1
+        text = f"{call}: {describe(found, page_size=by_slot)}"
+        self._fault = Fault(found.seq, kind_of(found), text)
         self._raise_again()

@@ -261,7 +261,10 @@ class DeferredPageBook(DeferredBook, PageBook):
         self.deferral.launched()
         if not given:
             # refused, or parked already: seldom, and the count has been waited for anyway
-            self.deferral.check()
+            error = self.deferral.refusal_of(number)
+            if error is not None:
+                self.recover()
+                raise error
 
     def _slot_target(self, pile: torch.Tensor | None) -> Any:
         target = self.kernels.release.Target

@@ -6,14 +6,14 @@ that `properties.deferred` describes. Spec: `spec/core.md` §4 (misuse).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from properties.choices import Choices
 from properties.deferred import DeferredLockstep
+from properties.systems import growth_misuse, misuse
 from properties.systems.paged_rows import PAGED_ROWS, PagedRowsConfig
-from properties.systems.system import Limits, System, allowed
+from properties.systems.system import Limits, allowed
 from properties.systems.token import TOKEN, TokenConfig
 
 # Commands before the pool settles; 1 is as if faults were raised at the call.
@@ -83,10 +83,14 @@ def _sooner(config: Any) -> list[Any]:
     return found
 
 
-def _deferred(system: System, name: str, config: type[Any]) -> System:
-    parts: Mapping[str, Any] = {each.name: getattr(system, each.name) for each in fields(system)}
-    return System(**{**parts, "name": name, "config": config, "lockstep": DeferredLockstep})
-
-
-PAGED_DEFERRED = _deferred(PAGED_ROWS, "paged_deferred", PagedDeferredConfig)
-TOKEN_DEFERRED = _deferred(TOKEN, "token_deferred", TokenDeferredConfig)
+# Misuse of plain calls too, which the system of rows leaves to the paged one.
+PAGED_DEFERRED = replace(
+    PAGED_ROWS,
+    name="paged_deferred",
+    config=PagedDeferredConfig,
+    commands=(*PAGED_ROWS.commands, *misuse.SHARED, *misuse.PAGED, *growth_misuse.PAGED),
+    lockstep=DeferredLockstep,
+)
+TOKEN_DEFERRED = replace(
+    TOKEN, name="token_deferred", config=TokenDeferredConfig, lockstep=DeferredLockstep
+)

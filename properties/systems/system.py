@@ -46,8 +46,6 @@ class System:
     beside: tuple[type[Any], ...] = ()
     #: what compares a subject with the reference, a `Lockstep` or an heir of it
     lockstep: type[Lockstep] = Lockstep
-    #: seeded steps that its test runs
-    seeded_steps: int = 20_000
 
     @property
     def by_name(self) -> dict[str, type[Command]]:
