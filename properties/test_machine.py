@@ -74,4 +74,4 @@ def test_hypothesis_may_choose_the_rules(name: str, monkeypatch: pytest.MonkeyPa
 
     counts = Counter(type(command) for run in ran(Plain, monkeypatch) for command in run)
     assert sum(counts.values()) > 500
-    assert len(counts) > 0.7 * len(SYSTEMS[name].commands)
+    assert len(counts) > len(SYSTEMS[name].commands) / 3
