@@ -62,16 +62,30 @@ def variants(name: str, backend: str) -> Iterator[dict[str, Any]]:
         yield dict(zip(choices, values, strict=True))
 
 
+def uses_of(register: str, ptx: str) -> list[tuple[str, str]]:
+    """Opcode and destination of the instructions that take a register."""
+    line = rf"^\s*(?:@\S+ )?([\w.]+)\s+(%\w+), [^;]*{re.escape(register)}\b[^;]*;"
+    return re.findall(line, ptx, re.M)
+
+
 def stride_uses(kernel: Any, ptx: str) -> list[str]:
-    """The instructions that take the row stride, as PTX names them."""
+    """How the row stride is loaded and multiplied, as PTX names it, and conversions of products.
+
+    A product of 32 bits may be a multiplication of 64 bits, cut afterwards.
+    """
     names = [param.name for param in kernel.params if not param.is_constexpr]
     at = names.index("row_stride")
     found = re.search(rf"ld\.param\.(\w+)\s+(%\w+), \[\w+_param_{at}\]", ptx)
     if found is None:
         return []
-    register = re.escape(found.group(2))
-    uses = re.findall(rf"^\s*(?:@\S+ )?([\w.]+)\s+[^;]*?, [^;]*{register}\b[^;]*;", ptx, re.M)
-    return [f"ld.param.{found.group(1)}", *uses]
+    uses = uses_of(found.group(2), ptx)
+    cuts = [
+        opcode
+        for _, product in uses
+        for opcode, _ in uses_of(product, ptx)
+        if opcode.startswith("cvt")
+    ]
+    return [f"ld.param.{found.group(1)}", *(opcode for opcode, _ in uses), *cuts]
 
 
 def compile_one(kernel: Any, constexprs: dict[str, Any], target: Any) -> dict[str, Any]:

@@ -92,16 +92,24 @@ class Rig:
         self.books.require(*self.books.zones)
         return [] if out is None else out.tolist()
 
+    def take_one(self, guards: Guards, seq: int) -> torch.Tensor:
+        """The first page that is free, if there is one."""
+        out = guards.empty("out", self.page_size if self.num_free else 0)
+        self.device.take.take(self.pages, self.ids, self.head, out)
+        return out
+
     def require_void(
         self,
         launch: Callable[[Guards, int], torch.Tensor | None],
         record: Record,
         *written: str,
     ) -> None:
-        """The same call again changes nothing while the record is filled; then it is emptied."""
+        """The same call again, a take and a merge change nothing; then the record is emptied."""
         self.seq += 1
         self.books.remember()
         assert not any(self.launched(launch, *written))
+        assert not any(self.launched(self.take_one))
+        self.device.merge.merge(self.pages, self.ids, 0, self.num_pages)
         self.books.require()
         assert tuple(self.pages.record.tolist()) == record
         self.pages.record.zero_()

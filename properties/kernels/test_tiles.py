@@ -62,12 +62,12 @@ def extend(
 
 
 def test_one_long_prompt_among_empty_ones() -> None:
-    """200,000 tokens of one request, between requests without any: the reference's slots."""
-    seq = [0, 3, 0, 200_000, 0, 0, 77, 0]
-    model = PagedTokenToKVPoolAllocator(200_200, 7)
+    """Most tokens are one request's, others have none; the last tile is exactly full."""
+    seq = [0, 3, 0, 196 * 1024 - 80, 0, 0, 77, 0]
+    model = PagedTokenToKVPoolAllocator(201_000, 7)
     zeros, last = [0] * len(seq), [-1] * len(seq)
     want = model.alloc_extend(zeros, zeros, seq, seq, last, sum(seq))
-    pages = make_pages(200_200 // 7, 7, DEVICE)
+    pages = make_pages(201_000 // 7, 7, DEVICE)
     assert extend(pages, zeros, seq, last) == want
     states = pages.states.tolist()
     assert [page for page, state in enumerate(states) if state == OWNED] == sorted(
