@@ -114,7 +114,8 @@ class _Fill(Command):
     @classmethod
     def draw(cls, choices: Choices, model: LineModel) -> Any:
         pair = choices.pick(cls.pairs(model))
-        return cls(pair, choices.integer(1, cls.most(model, *pair)))
+        most = cls.most(model, *pair)
+        return cls(pair, choices.integer(1, most, (most,)))
 
     def applies(self, model: LineModel) -> bool:
         return (
@@ -186,7 +187,7 @@ class Adopt(_Fill):
 class Forge(_Fill):
     """Half of somebody's page in a row that can't go on there: what misuse starts from."""
 
-    weight: ClassVar[int] = 10
+    weight: ClassVar[int] = 24
 
     @classmethod
     def most(cls, model: LineModel, name: int, source: int) -> int:
