@@ -96,7 +96,7 @@ class Lockstep:
         before, (wanted, after) = self.states, (self.reference.observe(), observed)
         served = expected.kind == "served"
         same = expected.value == actual.value or not served
-        if self.exact and same and _covers(wanted, after):
+        if self.exact and same and covers(wanted, after):
             if served and (faults := command.settle(model, model.side, actual.value)):
                 _raise_first(faults)
         else:
@@ -108,7 +108,7 @@ class Lockstep:
         if self.patient:
             self._overwrite(their_call, after)
         if lines := self._guarded(self.subject.audit):
-            _raise_first([_numbered(line) for line in lines])
+            _raise_first([numbered(line) for line in lines])
         self.states = (wanted, after)
         return expected
 
@@ -198,7 +198,7 @@ class Lockstep:
             raise violation(
                 "I54",
                 f"{call.method}: overwriting its arguments and its result changed the pool:"
-                f" {_first_difference(after, found)}",
+                f" {first_difference(after, found)}",
             )
 
     def _guarded(self, ask: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -240,7 +240,7 @@ def outcome_faults(
         if expected.kind == "short":
             return [("I8", how)]
         number = of_wrongful_refusal(str(actual.value)) if subject.names_kinds else "I4"
-        return [(unserved if number == "I4" else number, how)]
+        return [(unserved if number == "I4" or call.method in ALLOCATING else number, how)]
     if expected.kind == "refused":
         if actual.kind != "refused":
             how = f"{call.method} accepted what must be refused as {expected.value}: {actual}"
@@ -267,19 +267,21 @@ def _agree(expected: Outcome, actual: Outcome, by_kind: bool) -> bool:
     return expected.kind == actual.kind
 
 
-def _covers(wanted: dict[str, Any], found: dict[str, Any]) -> bool:
+def covers(wanted: dict[str, Any], found: dict[str, Any]) -> bool:
     """Whether all that the subject shows equals the reference's."""
     return wanted == found or all(wanted[key] == value for key, value in found.items())
 
 
-def _first_difference(wanted: dict[str, Any], found: dict[str, Any]) -> str:
+def first_difference(wanted: dict[str, Any], found: dict[str, Any]) -> str:
+    """What a subject shows first that isn't as expected."""
     for key, value in found.items():
         if wanted[key] != value:
             return f"{key} is {value}, expected {wanted[key]}"
     return "nothing visible"
 
 
-def _numbered(line: str) -> tuple[str, str]:
+def numbered(line: str) -> tuple[str, str]:
+    """A line of an audit as invariant and message."""
     number, _, message = line.partition(":")
     return (number, message.strip()) if number in CATALOGUE else ("I2", line)
 

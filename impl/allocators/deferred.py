@@ -68,6 +68,11 @@ class DeferredBook(Book):
         self.deferral.forget()
         super().clear()
 
+    def audit(self) -> list[str]:
+        claims = (self.pages.claim != UNCLAIMED).nonzero()[:, 0].tolist()
+        found = [f"I9: page {page} is claimed though no call is under way" for page in claims]
+        return [*super().audit(), *found]
+
     def _fields(self) -> tuple[Any, ...]:
         """The host's fields that a call may change."""
         return (
