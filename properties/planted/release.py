@@ -16,7 +16,8 @@ OPEN = "if self._book.group_is_open:"
 
 FREES = (
     Bug("pages aren't deduplicated on free", "paged", "I1", edit(
-        "kernels.release:distinct_pages", "arrays.distinct(", "arrays.sorted(",
+        f"{PAGES}._newly_freed",
+        "return self.arrays.distinct(pages)", "return self.arrays.sorted(pages)",
     ), also=("I34",)),
     Bug("freed pages go to the wrong end", "paged", "I71", edit(
         f"{STACK}.give", "self._ids[head - count : head] = ids",
@@ -36,7 +37,7 @@ FREES = (
         f"{STATES}.owned", ALL_OWNED, "self.look(ids) >= PARKED_PAGES",
     ), limits=SMALL),
     Bug("slots of a free page may be freed", "paged", "I4", edit(
-        f"{PAGES}._num_newly_freed", "truth = states == OWNED", "truth = states == states",
+        f"{PAGES}._slots_agree", "[self.states.owned(pages)]", "[]",
     )),
     Bug("a slot may be freed again", "token", "I4", edit(
         f"{SLOTS}.free_slots", "self.states.owned(ids), ", "",
@@ -95,7 +96,8 @@ GROUPS = (
         "self.arrays.joined(self.parked_slots)[:1]",
     )),
     Bug("slots of a group aren't deduplicated", "paged", "I21", edit(
-        f"{PAGES}.release_parked", "self.arrays.distinct(", "self.arrays.sorted(",
+        f"{PAGES}.release_parked", "self.arrays.distinct(self.arrays.joined(self.slot_piles))",
+        "self.arrays.sorted(self.arrays.joined(self.parked_slots) // self.page_size)",
     ), also=("I1",)),
     Bug("a group's piles change places", "paged", "I71", edit(
         f"{PAGES}.release_parked", "for pile in piles:", "for pile in piles[::-1]:",

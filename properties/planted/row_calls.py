@@ -36,7 +36,7 @@ HELD = (
     ), limits={"page_size": (3, 4), "rows": (2, 3)}),
     Bug("clear keeps the holders", SYSTEM, "I34", edit(
         f"{STATES}.reset", "self.holder_rows.zero_()", "pass",
-    ), also=("I11", "I9")),
+    ), also=("I4", "I9", "I11")),
     Bug("clear keeps the table", SYSTEM, "I66", edit(
         "allocators.book:Book.clear", "self.table = None", "pass",
     )),
@@ -101,7 +101,7 @@ REFUSALS = (
     )),
     Bug("tokens beyond the row are accepted", SYSTEM, "I4", edit(
         f"{BATCHES}:_row_errors", "and np.maximum.reduce(seq_lens) <= width", "",
-    )),
+    ), also=("I28",)),  # where it is short then, the pool is bound to the table
     Bug("row 0 is a row like any other", SYSTEM, "I4", edit(
         "rows:ReqToTokenPool._row_fault", "if row == 0:", "if False:",
     ), renamed=False),  # it is refused as another kind: nobody holds it

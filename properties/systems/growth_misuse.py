@@ -102,8 +102,8 @@ class CopiesDiffer(_BadGrowth):
     """A device length that is not its host copy."""
 
     def spoil(self, model: SlotModel, side: Side, args: dict[str, Any]) -> dict[str, Any]:
-        prefix_too = self.amount % 2 == 0 and "prefix_lens" in args
-        key = "prefix_lens" if prefix_too else "seq_lens"
+        extends = self.how != "alloc_decode"
+        key = "prefix_lens" if extends and self.amount % 2 == 0 else "seq_lens"
         args[key] = [length + self.amount for length in args[key]]
         return args
 
