@@ -15,13 +15,12 @@ import pytest
 
 from fuzz.cli import main
 from properties.subjects import TensorSubject
-from properties.systems import SYSTEMS
+from properties.systems import PROMPT, SYSTEMS
 from properties.trace import Trace
 
 Captured = pytest.CaptureFixture[str]
 TOKEN = SYSTEMS["token"]
 # A step of the others, on kernels in Triton's interpreter, takes as long as a thousand of these.
-QUICK = [name for name in SYSTEMS if not name.endswith("_deferred")]
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -191,14 +190,14 @@ def test_seed_repeats_a_run(capsys: Captured) -> None:
 
 def test_steps_are_shared(capsys: Captured) -> None:
     """A run of N steps does N steps, its systems in equal parts, and says clean."""
-    assert main(["run", *QUICK, "--steps", "301", "--seed", "1"]) == 0
+    assert main(["run", *PROMPT, "--steps", "301", "--seed", "1"]) == 0
     out = capsys.readouterr().out
-    done = dict.fromkeys(QUICK, 0)
+    done = dict.fromkeys(PROMPT, 0)
     for (system, _), cells in counts(out).items():
         done[system] += int(cells[0])
         assert int(cells[0]) == sum(map(int, cells[1:]))
-    share, rest = divmod(301, len(QUICK))
-    shares = [share] * (len(QUICK) - rest) + [share + 1] * rest
+    share, rest = divmod(301, len(PROMPT))
+    shares = [share] * (len(PROMPT) - rest) + [share + 1] * rest
     assert sorted(done.values()) == shares
     assert "clean: 301 steps" in out.splitlines()[-1]
 
@@ -206,12 +205,12 @@ def test_steps_are_shared(capsys: Captured) -> None:
 def test_seconds_bound_a_run(capsys: Captured) -> None:
     """A run of half a second ends after about that time and has visited all its systems."""
     begun = time.monotonic()
-    assert main(["run", *QUICK, "--seconds", "0.5"]) == 0
+    assert main(["run", *PROMPT, "--seconds", "0.5"]) == 0
     assert 0.5 <= time.monotonic() - begun < 3
     visited = {
         system for (system, _), cells in counts(capsys.readouterr().out).items() if cells[0] != "0"
     }
-    assert visited == set(QUICK)
+    assert visited == set(PROMPT)
 
 
 def only_token(system: str, config: Any) -> Any:

@@ -15,7 +15,7 @@ from properties.commands import Command, from_json
 from properties.lockstep import Lockstep
 from properties.seeded import Picker
 from properties.subjects import impl
-from properties.systems import SYSTEMS
+from properties.systems import PROMPT, SYSTEMS
 from properties.systems.growth import Extend
 from properties.systems.paged import PagedConfig
 from properties.systems.paged_rows import Extend as ExtendBeside
@@ -42,7 +42,7 @@ def often(kind: type[Command]) -> int:
     return SELDOM.get(kind.name(), OFTEN)
 
 
-@pytest.mark.parametrize("name", list(SYSTEMS))
+@pytest.mark.parametrize("name", PROMPT)
 def test_every_command_can_be_drawn(name: str) -> None:
     """Each command drawn 200 times applies in its state, survives JSON, and makes a call."""
     system, known = SYSTEMS[name], SYSTEMS[name].by_name
@@ -117,7 +117,7 @@ def every(kind: type[Command], lock: Lockstep) -> list[Command]:
     return list(dict.fromkeys(found))
 
 
-@pytest.mark.parametrize("name", list(SYSTEMS))
+@pytest.mark.parametrize("name", PROMPT)
 def test_every_walk_of_two_steps(name: str) -> None:
     """On pools of one or two pages every command, then every command, passes in lockstep."""
     system = SYSTEMS[name]

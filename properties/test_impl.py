@@ -60,7 +60,6 @@ POOLS = pytest.mark.parametrize("make", [token, paged_1, paged], ids=["token", "
         (lambda: rows(4, -2), "NegativeSize", ["max_context_len", "-2", "at least 0"]),
         (lambda: rows(4, 2.0), "WrongDtype", ["max_context_len", "int", "float"]),
         (lambda: rows(2**31), "OutOfRange", [str(2**31), "2^31"]),
-        (lambda: paged(backend="triton"), "Unsupported", ["triton", "auto", "torch"]),
         (lambda: token(backend="cuda-graphs"), "Unsupported", ["cuda-graphs", "auto", "torch"]),
         (lambda: token(backend=None), "Unsupported", ["None", "auto", "torch"]),
     ],

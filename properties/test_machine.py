@@ -13,7 +13,7 @@ from properties.commands import Command
 from properties.machine import MISUSE, Machine, machine
 from properties.seeded import Plan
 from properties.subjects import load
-from properties.systems import SYSTEMS
+from properties.systems import PROMPT, SYSTEMS
 
 FEW = settings(max_examples=15, stateful_step_count=100, database=None, derandomize=True)
 
@@ -35,7 +35,7 @@ def ran(kind: type[Machine], monkeypatch: pytest.MonkeyPatch) -> list[list[Comma
     return runs
 
 
-@pytest.mark.parametrize("name", list(SYSTEMS))
+@pytest.mark.parametrize("name", PROMPT)
 def test_one_rule_for_each_legal_command(name: str) -> None:
     """The rules are the legal commands by name, and one for all misuse; each takes one command."""
     rules = RuleStrategy(made(name)()).rules
@@ -44,7 +44,7 @@ def test_one_rule_for_each_legal_command(name: str) -> None:
     assert all(list(rule.arguments) == ["cmd"] for rule in rules)
 
 
-@pytest.mark.parametrize("name", list(SYSTEMS))
+@pytest.mark.parametrize("name", PROMPT)
 def test_commands_come_by_their_weights(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs are of full length, reach all commands but the rarest, and heavy ones come often."""
     runs = ran(made(name), monkeypatch)
@@ -63,7 +63,7 @@ def test_runs_leave_commands_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < len(without) < len(runs) / 2
 
 
-@pytest.mark.parametrize("name", list(SYSTEMS))
+@pytest.mark.parametrize("name", PROMPT)
 def test_hypothesis_may_choose_the_rules(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where our choice of rules can't take its place, Hypothesis's own runs the machine as well."""
 

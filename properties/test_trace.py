@@ -17,13 +17,13 @@ from properties.lockstep import Lockstep
 from properties.minimize import minimize
 from properties.seeded import Picker
 from properties.subjects import impl
-from properties.systems import SYSTEMS
+from properties.systems import PROMPT, SYSTEMS
 from properties.systems.releases import Free
 from properties.systems.slots import Alloc
 from properties.test_minimize import found, lossy, nesting, of, resetting, timid
 from properties.trace import Replay, Trace, load, parse, save, versions
 
-NAMES = pytest.mark.parametrize("name", list(SYSTEMS))
+NAMES = pytest.mark.parametrize("name", PROMPT)
 
 
 # Few states allow these; their fields are those of others.

@@ -17,4 +17,7 @@ SYSTEMS: dict[str, System] = {
     for system in (ROWS, TOKEN, PAGED, PAGED_ROWS, TOKEN_DEFERRED, PAGED_DEFERRED)
 }
 
-__all__ = ["SYSTEMS", "System"]
+#: those that settle after each command: the others have the same commands, driven differently
+PROMPT = [name for name, system in SYSTEMS.items() if system.lockstep.settles]
+
+__all__ = ["PROMPT", "SYSTEMS", "System"]
