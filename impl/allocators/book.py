@@ -153,12 +153,11 @@ class Book(ABC):
     def snapshot(self) -> dict[str, Any]:
         """The bookkeeping as plain Python: free, staged, group, parked, holders, issued, bound."""
         states = self.states.by_page.tolist()
-        holders: dict[int, Any] = {}
-        by_row = self.states.all_holders()
-        for page, state in enumerate(states):
-            if state == OWNED:
-                holder = by_row.get(page)
-                holders[page] = "anonymous" if holder is None else tuple(holder)
+        owned = [page for page, state in enumerate(states) if state == OWNED]
+        holders: dict[int, Any] = dict.fromkeys(owned, "anonymous")
+        for page, holder in self.states.all_holders().items():
+            if page in holders:
+                holders[page] = tuple(holder)
         return {
             "free": self.free_list.free().tolist(),
             "staged": self.free_list.staged().tolist(),
