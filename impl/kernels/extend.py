@@ -44,16 +44,21 @@ def plan(prefix_lens: HostArray, seq_lens: HostArray, page_size: int) -> ExtendP
     if not n:
         return ExtendPlan(0, 0, each, each, prefix_lens)
     # one array, so that one reduction and one sum do the work of four
-    each[PREFIX] = prefix_lens
-    np.subtract(seq_lens, prefix_lens, out=each[TOKENS])
-    if np.maximum.reduce(each[:PAGES], None) >= MAX_ARRAY_LENGTH:
+    prefix, tokens, pages, half = each
+    prefix[:] = prefix_lens
+    np.subtract(seq_lens, prefix_lens, tokens)
+    lengths = each[:PAGES]
+    if np.maximum.reduce(lengths, None) >= MAX_ARRAY_LENGTH:
         return _plan_of_huge(prefix_lens.tolist(), seq_lens.tolist(), page_size)
-    if np.minimum.reduce(each[:PAGES], None) < 0:
+    if np.minimum.reduce(lengths, None) < 0:
         return None
     offsets = prefix_lens % page_size
-    np.not_equal(offsets, 0, out=each[HALF], casting="unsafe")
+    half[:] = offsets > 0
     # pages up to the end, without the whole pages of the prefix and its half-filled one
-    each[PAGES] = (each[TOKENS] + (offsets + (page_size - 1))) // page_size - each[HALF]
+    np.add(offsets, tokens, pages)
+    pages += page_size - 1
+    pages //= page_size
+    pages -= half
     sums = each.cumsum(1)
     return ExtendPlan(
         num_tokens=int(sums[TOKENS, -1]),

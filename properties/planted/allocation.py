@@ -129,7 +129,7 @@ ARGUMENTS = (
         "if pages is not None and pages != batch.num_pages:", "if False:",
     )),
     Bug("seq below prefix is accepted", "paged", "I4", edit(
-        "kernels.extend:plan", "np.minimum.reduce(each[:PAGES], None) < 0:",
+        "kernels.extend:plan", "np.minimum.reduce(lengths, None) < 0:",
         "np.minimum.reduce(prefix_lens) < 0:",
     )),
     Bug("extend_num_tokens is trusted", "paged", "I4", edit(
