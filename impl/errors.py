@@ -131,7 +131,7 @@ class Fault(NamedTuple):
 
 
 def refusal(
-    call: str, faults: Sequence[Fault], todo: dict[type[PoolError], str]
+    call: str, faults: Sequence[Fault], advice: dict[type[PoolError], str]
 ) -> PoolError | None:
     """The error of the smallest (kind, index) of `faults`; None if there are none."""
     if not faults:
@@ -141,11 +141,11 @@ def refusal(
     shown = "; ".join(f"[{fault.at}] {fault.found}" for fault in named[:MAX_IDS_SHOWN])
     more = len(named) - MAX_IDS_SHOWN
     rest = f"; and {more} more" if more > 0 else ""
-    advice = todo.get(kind, "")
-    return kind(f"{call}: {shown}{rest}" + (f". {advice}." if advice else "."))
+    do = advice.get(kind, "")
+    return kind(f"{call}: {shown}{rest}" + (f". {do}." if do else "."))
 
 
-def refuse(call: str, faults: Sequence[Fault], todo: dict[type[PoolError], str]) -> None:
+def refuse(call: str, faults: Sequence[Fault], advice: dict[type[PoolError], str]) -> None:
     """Raise the smallest (kind, index) of `faults`; do nothing if there are none."""
-    if (error := refusal(call, faults, todo)) is not None:
+    if (error := refusal(call, faults, advice)) is not None:
         raise error

@@ -29,7 +29,8 @@ from impl.errors import (
 )
 from impl.kernels.arrays import HostArray
 
-TODO: dict[type[PoolError], str] = {
+#: what to do about each kind, for the end of its message
+ADVICE: dict[type[PoolError], str] = {
     OutOfRange: "Use rows that alloc_rows or alloc returned",
     Reserved: "Row 0 belongs to padded lanes: it is never handed out",
     Duplicate: "Name each once per call",
@@ -140,7 +141,7 @@ class ReqToTokenPool:
         `WrongDtype`; no request is changed unless all are served. O(requests). Spec: §2.
         """
         requests = checks.listed(reqs, "reqs")
-        refuse("alloc", self._request_faults(requests), TODO)
+        refuse("alloc", self._request_faults(requests), ADVICE)
         rowless = [req for req in requests if req.kv.req_pool_idx is None]
         rows = self.alloc_rows(len(rowless))
         if rows is None:
@@ -208,7 +209,7 @@ class ReqToTokenPool:
             if row in seen:
                 faults.append(Fault(Duplicate, index, f"row {row} is named already"))
             seen.add(row)
-        refuse("free_rows", faults, TODO)
+        refuse("free_rows", faults, ADVICE)
         self._take_back([int(row) for row in rows])
 
     def free(self, req: Request) -> None:
@@ -223,7 +224,7 @@ class ReqToTokenPool:
         """(row, generation) of a held row. `OutOfRange`, `Reserved`, `RowNotHeld`. O(1). §2."""
         fault = self._row_fault(0, row)
         if fault is not None:
-            refuse("handle", [fault], TODO)
+            refuse("handle", [fault], ADVICE)
         return Handle(int(row), int(self.req_generation[row]))
 
     def is_current(self, handle: Handle) -> bool:

@@ -139,14 +139,14 @@ class DeferredPageBook(DeferredBook, PageBook):
     ) -> torch.Tensor:
         (prefix_lens, prefix), (seq_lens, seq) = lens
         return self._launch(
-            "alloc_extend", "extend", plan.num_tokens, plan.num_pages, (prefix, seq),
+            "alloc_extend", plan.num_tokens, plan.num_pages, (prefix, seq),
             prefix_lens=prefix_lens, seq_lens=seq_lens, last_loc=last_loc,
         )  # fmt: skip
 
     def decode(self, plan: DecodePlan, seq_lens: Lens, last_loc: torch.Tensor) -> torch.Tensor:
         on_device, seq = seq_lens
         return self._launch(
-            "alloc_decode", "decode", seq.shape[0], plan.num_pages, (seq,),
+            "alloc_decode", seq.shape[0], plan.num_pages, (seq,),
             seq_lens=on_device, last_loc=last_loc,
         )  # fmt: skip
 
@@ -154,7 +154,7 @@ class DeferredPageBook(DeferredBook, PageBook):
         (prefix_lens, prefix), (seq_lens, seq) = lens
         self.states.has_holders = True
         return self._launch(
-            "alloc_extend_rows", "extend_rows", plan.num_tokens, plan.num_pages,
+            "alloc_extend_rows", plan.num_tokens, plan.num_pages,
             (batch.rows, prefix, seq, batch.generations),
             table=batch.table, rows=batch.on_device, prefix_lens=prefix_lens, seq_lens=seq_lens,
         )  # fmt: skip
@@ -163,7 +163,7 @@ class DeferredPageBook(DeferredBook, PageBook):
         on_device, seq = seq_lens
         self.states.has_holders = True
         return self._launch(
-            "alloc_decode_rows", "decode_rows", seq.shape[0], plan.num_pages,
+            "alloc_decode_rows", seq.shape[0], plan.num_pages,
             (batch.rows, seq, batch.generations),
             table=batch.table, rows=batch.on_device, seq_lens=on_device,
         )  # fmt: skip
@@ -171,11 +171,12 @@ class DeferredPageBook(DeferredBook, PageBook):
     def _launch(
         self,
         call: str,
-        kernel: str,
         num_tokens: int,
         num_pages: int,
         numbers: Sequence[HostArray],
-        **tensors: torch.Tensor,
+        *,
+        table: torch.Tensor | None = None,
+        **vectors: torch.Tensor,
     ) -> torch.Tensor:
         """Slots of a batch that fits; `numbers` are what the host knows of each request."""
         number = self._begin(call)
@@ -183,10 +184,11 @@ class DeferredPageBook(DeferredBook, PageBook):
         if self.sums.shape[0] < scratch:
             self.sums = self._empty(scratch)
         out = self._empty(num_tokens)
-        getattr(self.kernels.extend, kernel)(
+        self.kernels.extend.place(
             self.pages, self.free_list.ids, self.free_list.begin, out,
-            host=packed(self.device, numbers), sums=self.sums, seq=number,
-            validate=self.validate, **{name: each.contiguous() for name, each in tensors.items()},
+            # the table is written to: it stays the one it is, whatever its strides
+            table=table, **{name: each.contiguous() for name, each in vectors.items()},
+            host=packed(self.device, numbers), sums=self.sums, seq=number, validate=self.validate,
         )  # fmt: skip
         self.free_list.advance(num_pages)
         self.deferral.launched()

@@ -24,7 +24,8 @@ from impl.errors import (
 )
 from impl.rows import Handle
 
-TODO: dict[type[PoolError], str] = {
+#: what to do about each kind, for the end of its message
+ADVICE: dict[type[PoolError], str] = {
     NotConsecutive: "Give the slots of consecutive positions from a page border on, or use free",
     BadLengths: "Keep the host copies equal to the device's lengths",
     BadLastLoc: "Give the slot of position prefix - 1, of a page that is out; -1 without a prefix",

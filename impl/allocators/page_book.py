@@ -176,7 +176,7 @@ class PageBook(Book):
                 self.states.holders(pages),
                 self.page_size,
             )
-        refuse(call, found, faults.TODO)
+        refuse(call, found, faults.ADVICE)
 
     # Giving back
 
@@ -228,7 +228,7 @@ class PageBook(Book):
             if state != PARKED_SLOTS
         }
         self.require_out(call, len(new_pages))
-        refuse(call, faults.of_slots(named, states, self.page_size, self.num_pages), faults.TODO)
+        refuse(call, faults.of_slots(named, states, self.page_size, self.num_pages), faults.ADVICE)
 
     def free_pages(self, page_ids: torch.Tensor) -> None:
         """Free or park exactly these pages, at least one and no more than are out."""
@@ -238,7 +238,7 @@ class PageBook(Book):
         ):
             states = self.states.look(pages).tolist()
             found = faults.of_pages(enumerate(pages.tolist()), states, self.num_pages)
-            refuse("free_page_ids", found, faults.TODO)
+            refuse("free_page_ids", found, faults.ADVICE)
         self._free_pages(pages, [pages.shape[0]])
 
     def free_segments(self, call: str, segments: Sequence[torch.Tensor]) -> None:
@@ -292,7 +292,7 @@ class PageBook(Book):
         found += faults.of_pages(items, self.states.look(pages).tolist(), self.num_pages)
         if holder is not None:
             found += faults.of_strangers(items, self.states.holders(pages), holder)
-        refuse(call, found, faults.TODO)
+        refuse(call, found, faults.ADVICE)
 
     def _free_pages(self, pages: Array, piles: Sequence[int]) -> None:
         """Free or park checked page ids: piles of so many, each given back by itself."""

@@ -37,7 +37,7 @@ from impl.errors import (
 )
 from impl.kernels import decode, extend
 from impl.kernels.arrays import HostArray, host_array
-from impl.rows import TODO, Handle, ReqToTokenPool, handle_fields, held_and_generations, row_fault
+from impl.rows import ADVICE, Handle, ReqToTokenPool, handle_fields, held_and_generations, row_fault
 
 Tensors = Sequence[torch.Tensor]
 
@@ -138,7 +138,7 @@ def _row_errors(
         and held_and_generations(table, rows)[0].all()
     ):
         return []
-    return [refusal(call, _row_faults(table, rows.tolist(), seq_lens.tolist()), TODO)]
+    return [refusal(call, _row_faults(table, rows.tolist(), seq_lens.tolist()), ADVICE)]
 
 
 def _row_faults(table: ReqToTokenPool, rows: list[int], seq_lens: list[int]) -> list[Fault]:

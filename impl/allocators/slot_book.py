@@ -44,7 +44,7 @@ class SlotBook(Book):
         new = {slot for slot, state in zip(named, states, strict=True) if state != PARKED_SLOTS}
         # Unchecked values may repeat ids; still no more may come back than are out.
         self.require_out(call, len(new) if self.validate else len(named))
-        refuse(call, faults.of_pages(enumerate(named), states, self.num_pages), faults.TODO)
+        refuse(call, faults.of_pages(enumerate(named), states, self.num_pages), faults.ADVICE)
 
     def release_parked(self) -> None:
         self.release(self.arrays.joined(self.parked_slots))

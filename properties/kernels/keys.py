@@ -90,10 +90,9 @@ class Caller:
         return self.memory[torch.int32].as_strided((1, 1), strides, self.rng.randrange(9))
 
     def alloc(self) -> None:
-        """One of the four that extend."""
+        """An extend or a decode, with or without the row table."""
         n = self.rng.choice((1, 2, 15, 16, 17, 64))
         through_rows, decodes = self.dtypes["rows"] == torch.int64, self.rng.random() < 0.5
-        kind = ("decode" if decodes else "extend") + ("_rows" if through_rows else "")
         given: dict[str, Any] = {
             "seq_lens": self.ids("seq_lens", n), "host": self.line(4 * n).view(4, n),
             "sums": self.line(7 * n), "seq": self.number(), "fused_tokens": self.number(),
@@ -106,7 +105,7 @@ class Caller:
         else:
             given["last_loc"] = self.ids("last_loc", n)
         out = self.line(self.rng.choice((1, 16, 77)))
-        getattr(self.modules.extend, kind)(self.pages(), self.line(), self.number(), out, **given)
+        self.modules.extend.place(self.pages(), self.line(), self.number(), out, **given)
 
     def release(self) -> None:
         """Ids, one segment, several, or a piece of a row."""

@@ -52,7 +52,7 @@ def extend(rig: Rig, batch: Batch, rng: random.Random, fused_tokens: int) -> lis
     def launch(guards: Guards, seq: int) -> torch.Tensor:
         n = len(batch.seq)
         out = guards.empty("out", total)
-        rig.device.extend.extend(
+        rig.device.extend.place(
             rig.pages,
             rig.ids,
             rig.head,
@@ -90,7 +90,7 @@ def decode(rig: Rig, batch: Batch, rng: random.Random, fused_tokens: int) -> lis
     def launch(guards: Guards, seq: int) -> torch.Tensor:
         n = len(batch.seq)
         out = guards.empty("out", n)
-        rig.device.extend.decode(
+        rig.device.extend.place(
             rig.pages,
             rig.ids,
             rig.head,

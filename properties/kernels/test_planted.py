@@ -66,13 +66,13 @@ def far_rows() -> None:
     pages = make_pages(4, 3, DEVICE)
     out = torch.zeros(5, dtype=torch.int64)
     ids = torch.arange(1, 5)
-    load().extend.extend_rows(
+    load().extend.place(
         pages, ids, 0, out, table=table, rows=torch.tensor([2]), prefix_lens=torch.tensor([0]),
         seq_lens=torch.tensor([5]), host=torch.tensor([[2], [0], [5], [1]]),
         sums=torch.zeros(SCRATCH_ROWS, dtype=torch.int64), seq=1,
     )  # fmt: skip
     assert table[2].tolist() == [3, 4, 5, 6, 7, 0, 0, 0]
-    load().extend.decode_rows(
+    load().extend.place(
         pages, ids, 2, out[:1], table=table, rows=torch.tensor([2]), seq_lens=torch.tensor([6]),
         host=torch.tensor([[2], [6], [1]]), sums=torch.zeros(SCRATCH_ROWS, dtype=torch.int64),
         seq=2,

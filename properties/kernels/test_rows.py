@@ -98,11 +98,9 @@ class Rows:
                 "host": guards.line("host", flat).view(len(columns), len(rows)),
                 "sums": guards.empty("sums", SCRATCH_ROWS * len(rows)),
             }
-            run = rig.device.extend.decode_rows
             if not decodes:
-                run = rig.device.extend.extend_rows
                 given["prefix_lens"] = guards.line("prefix_lens", on_device[1], dtypes[1])
-            run(
+            rig.device.extend.place(
                 rig.pages, rig.ids, rig.head, out, table=self.table, seq=call,
                 fused_tokens=fused_tokens, **given,
             )  # fmt: skip

@@ -44,7 +44,7 @@ def extend(
     """An extend of a fresh pool, its output and its list between guards."""
     n, guards = len(seq), Guards(DEVICE)
     out = guards.empty("out", sum(seq) - sum(prefix))
-    load().extend.extend(
+    load().extend.place(
         pages,
         guards.line("ids", range(1, pages.num_pages + 1)),
         0,
@@ -164,7 +164,7 @@ def test_the_record_says_what_was_found() -> None:
     pages = make_pages(4, 4, DEVICE)
     extend(pages, [0], [6], [-1])
     out = on_device([7])
-    load().extend.decode(
+    load().extend.place(
         pages, on_device([1, 2, 3, 4]), 2, out, seq_lens=on_device([9]), last_loc=on_device([9]),
         host=on_device([[7]]), sums=on_device([0] * SCRATCH_ROWS), seq=3,
     )  # fmt: skip

@@ -204,6 +204,9 @@ def make(system: str, config: Any, **options: Any) -> ImplSubject:
     if system == "paged":
         return ImplSubject(paged, device)
     table, other = (ReqToTokenPool(config.rows, config.width, device=device) for _ in range(2))
+    if config.width % 2:
+        # a table may be a strided view; the two are then as good as one another
+        table.req_to_token = table.req_to_token.repeat(1, 2)[:, ::2]
     return ImplPagedRows(paged, table, other, device)
 
 

@@ -7,7 +7,7 @@ that `properties.deferred` describes. Spec: `spec/core.md` §4 (misuse).
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from properties.choices import Choices
 from properties.deferred import DeferredLockstep
@@ -48,13 +48,13 @@ class PagedDeferredConfig(PagedRowsConfig):
     delay: int
 
     @classmethod
-    def draw(cls, choices: Choices, limits: Limits) -> PagedDeferredConfig:
+    def draw(cls, choices: Choices, limits: Limits) -> Self:
         return cls(**_drawn(choices, limits, PagedRowsConfig.draw(choices, limits)))
 
     def problem(self) -> str | None:
         return super().problem() or _problem(self.lag, self.delay)
 
-    def smaller(self) -> list[PagedRowsConfig]:
+    def smaller(self) -> list[Self]:
         return [*super().smaller(), *_sooner(self)]
 
 
@@ -66,13 +66,13 @@ class TokenDeferredConfig(TokenConfig):
     delay: int
 
     @classmethod
-    def draw(cls, choices: Choices, limits: Limits) -> TokenDeferredConfig:
+    def draw(cls, choices: Choices, limits: Limits) -> Self:
         return cls(**_drawn(choices, limits, TokenConfig.draw(choices, limits)))
 
     def problem(self) -> str | None:
         return super().problem() or _problem(self.lag, self.delay)
 
-    def smaller(self) -> list[TokenConfig]:
+    def smaller(self) -> list[Self]:
         return [*super().smaller(), *_sooner(self)]
 
 

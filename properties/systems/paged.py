@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 from impl import PagedTokenToKVPoolAllocator
 from properties.choices import Choices
@@ -47,7 +48,7 @@ class PagedConfig:
             need_sort=choices.pick(allowed(limits, "need_sort", (False, True))),
         )
 
-    def resized(self, size: int) -> PagedConfig:
+    def resized(self, size: int) -> Self:
         """The config of a pool of `size` slots."""
         num_pages, spare = divmod(size, self.page_size)
         return replace(self, num_pages=num_pages, spare=spare)
@@ -61,7 +62,7 @@ class PagedConfig:
             return f"spare must be in 0..page_size - 1, found {self.spare}"
         return None
 
-    def smaller(self) -> list[PagedConfig]:
+    def smaller(self) -> list[Self]:
         found = [replace(self, num_pages=n) for n in range(1, self.num_pages)]
         found += [
             replace(self, page_size=n, spare=min(self.spare, n - 1))

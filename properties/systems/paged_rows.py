@@ -6,11 +6,13 @@ What needs no table is the paged system's business; here it is what happens in b
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 from impl import PagedTokenToKVPoolAllocator, ReqToTokenPool
 from properties.choices import Choices
 from properties.subjects.reference import EchoCache, PagedRowsReference
 from properties.systems import growth, releases, slots
+from properties.systems.paged import PagedConfig
 from properties.systems.paged_rows_entries import ENTRIES
 from properties.systems.paged_rows_growth import GROWTH
 from properties.systems.paged_rows_lines import LINES
@@ -27,27 +29,18 @@ PAGE_SIZES = (1, 2, 3, 4, 3, 4, 2, 16)
 PAGES = (1, 2, 3, 4, 5, 6, 8, 12, 2, 3, 4, 6)
 # Some rows are as wide as the whole pool, in others a request is soon at the end.
 ROWS, WIDTHS = (1, 2, 3, 4, 6), (5, 9, 13, 24, 33)
-LARGEST_PAGE, LARGEST_POOL, LARGEST_TABLE = 2**12, 2**16, 2**12
+LARGEST_TABLE = 2**12
 
 
 @dataclass(frozen=True, kw_only=True)
-class PagedRowsConfig:
-    """A pool of `num_pages` pages and `spare` slots, and `rows` rows of `width` positions."""
+class PagedRowsConfig(PagedConfig):
+    """A pool as the paged system has it, and `rows` rows of `width` positions."""
 
-    page_size: int
-    num_pages: int
-    spare: int
-    need_sort: bool
     rows: int
     width: int
 
-    @property
-    def size(self) -> int:
-        """Slots, as the constructor wants them."""
-        return self.num_pages * self.page_size + self.spare
-
     @classmethod
-    def draw(cls, choices: Choices, limits: Limits) -> PagedRowsConfig:
+    def draw(cls, choices: Choices, limits: Limits) -> Self:
         page_size = choices.pick(allowed(limits, "page_size", PAGE_SIZES))
         spares = (0, page_size - 1)
         return cls(
@@ -59,35 +52,16 @@ class PagedRowsConfig:
             width=choices.pick(allowed(limits, "width", WIDTHS)),
         )
 
-    def resized(self, size: int) -> PagedRowsConfig:
-        """The config of a pool of `size` slots."""
-        num_pages, spare = divmod(size, self.page_size)
-        return replace(self, num_pages=num_pages, spare=spare)
-
     def problem(self) -> str | None:
-        if not 1 <= self.page_size <= LARGEST_PAGE:
-            return f"page_size must be in 1..{LARGEST_PAGE}, found {self.page_size}"
-        if not 0 <= self.num_pages <= LARGEST_POOL:
-            return f"num_pages must be in 0..{LARGEST_POOL}, found {self.num_pages}"
-        if not 0 <= self.spare < self.page_size:
-            return f"spare must be in 0..page_size - 1, found {self.spare}"
         for name, value in (("rows", self.rows), ("width", self.width)):
             if not 1 <= value <= LARGEST_TABLE:
                 return f"{name} must be in 1..{LARGEST_TABLE}, found {value}"
-        return None
+        return super().problem()
 
-    def smaller(self) -> list[PagedRowsConfig]:
-        found = [replace(self, num_pages=n) for n in range(1, self.num_pages)]
-        found += [
-            replace(self, page_size=n, spare=min(self.spare, n - 1))
-            for n in range(1, min(self.page_size, 5))
-        ]
+    def smaller(self) -> list[Self]:
+        found = super().smaller()
         found += [replace(self, rows=n) for n in range(1, self.rows)]
         found += [replace(self, width=n) for n in range(1, self.width)]
-        if self.spare:
-            found.append(replace(self, spare=0))
-        if self.need_sort:
-            found.append(replace(self, need_sort=False))
         return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 from impl import TokenToKVPoolAllocator
 from properties.choices import Choices
@@ -34,7 +35,7 @@ class TokenConfig:
             need_sort=choices.pick(allowed(limits, "need_sort", (False, True))),
         )
 
-    def resized(self, size: int) -> TokenConfig:
+    def resized(self, size: int) -> Self:
         """The config of a pool of `size` slots."""
         return replace(self, size=size)
 
@@ -43,7 +44,7 @@ class TokenConfig:
             return f"size must be in 0..{LARGEST_POOL}, found {self.size}"
         return None
 
-    def smaller(self) -> list[TokenConfig]:
+    def smaller(self) -> list[Self]:
         found = [replace(self, size=n) for n in range(1, self.size)]
         return [*found, replace(self, need_sort=False)] if self.need_sort else found
 

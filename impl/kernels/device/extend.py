@@ -297,15 +297,17 @@ def fill(
     )  # fmt: skip
 
 
-def extend(
+def place(
     pages: Pages,
     ids: Tensor,
     head: int,
     out: Tensor,
     *,
-    prefix_lens: Tensor,
     seq_lens: Tensor,
-    last_loc: Tensor,
+    prefix_lens: Tensor | None = None,
+    last_loc: Tensor | None = None,
+    table: Tensor | None = None,
+    rows: Tensor | None = None,
     host: Tensor,
     sums: Tensor,
     seq: int,
@@ -314,108 +316,20 @@ def extend(
 ) -> None:
     """Slots for positions prefix..seq-1 of every request, into `out`; one or two launches.
 
+    A decode where `prefix_lens` is None: prefix = seq - 1. Either `last_loc` is given, or `table`
+    int32 [rows, width], any strides, and `rows`: then it is read from the table, the slots are
+    written there, and new pages get the holder (row, generation).
+
     `ids` int64 [num_pages], free from `head` on. `out` int64 [number of new tokens]: its length
-    is the count that the host's lengths add up to. `prefix_lens`, `seq_lens`, `last_loc` [n],
-    int32 or int64 each. `host` int64 [2, n] on the device: prefix and seq as the host has them.
-    `sums` int64, at least SCRATCH_ROWS * n elements, whatever they hold; the call after may reuse
-    it. All contiguous. Does nothing for n = 0.
+    is the count that the host's lengths add up to. Lengths, `last_loc` and `rows` [n], int32 or
+    int64 each, contiguous. `host` int64 [k, n] on the device, as the host has them: row (with a
+    table), prefix (unless a decode), seq, generation (with a table). `sums` int64, at least
+    SCRATCH_ROWS * n elements, whatever they hold; the call after may reuse it. Nothing for n = 0.
     """
-    _launch(
-        pages, ids, head, out, prefix_lens, seq_lens, last_loc, None, host, None, sums, seq,
-        validate, fused_tokens,
-    )  # fmt: skip
-
-
-def decode(
-    pages: Pages,
-    ids: Tensor,
-    head: int,
-    out: Tensor,
-    *,
-    seq_lens: Tensor,
-    last_loc: Tensor,
-    host: Tensor,
-    sums: Tensor,
-    seq: int,
-    validate: bool = True,
-    fused_tokens: int = FUSED_TOKENS,
-) -> None:
-    """The slot of position seq - 1 of every request: as `extend`; `host` int64 [1, n], seq."""
-    _launch(
-        pages, ids, head, out, None, seq_lens, last_loc, None, host, None, sums, seq, validate,
-        fused_tokens,
-    )  # fmt: skip
-
-
-def extend_rows(
-    pages: Pages,
-    ids: Tensor,
-    head: int,
-    out: Tensor,
-    *,
-    table: Tensor,
-    rows: Tensor,
-    prefix_lens: Tensor,
-    seq_lens: Tensor,
-    host: Tensor,
-    sums: Tensor,
-    seq: int,
-    validate: bool = True,
-    fused_tokens: int = FUSED_TOKENS,
-) -> None:
-    """As `extend`, with `last_loc` read from the row table, and the slots written into it.
-
-    `table` int32 [rows, width], any strides. `rows` [n], int32 or int64. `host` int64 [4, n]:
-    row, prefix, seq and the row's generation. New pages get the holder (row, generation).
-    """
-    _launch(
-        pages, ids, head, out, prefix_lens, seq_lens, None, rows, host, table, sums, seq, validate,
-        fused_tokens,
-    )  # fmt: skip
-
-
-def decode_rows(
-    pages: Pages,
-    ids: Tensor,
-    head: int,
-    out: Tensor,
-    *,
-    table: Tensor,
-    rows: Tensor,
-    seq_lens: Tensor,
-    host: Tensor,
-    sums: Tensor,
-    seq: int,
-    validate: bool = True,
-    fused_tokens: int = FUSED_TOKENS,
-) -> None:
-    """As `decode`, through the row table; `host` int64 [3, n]: row, seq and generation."""
-    _launch(
-        pages, ids, head, out, None, seq_lens, None, rows, host, table, sums, seq, validate,
-        fused_tokens,
-    )  # fmt: skip
-
-
-def _launch(
-    pages: Pages,
-    ids: Tensor,
-    head: int,
-    out: Tensor,
-    prefix_lens: Tensor | None,
-    seq_lens: Tensor,
-    last_loc: Tensor | None,
-    rows: Tensor | None,
-    host: Tensor,
-    table: Tensor | None,
-    sums: Tensor,
-    seq: int,
-    validate: bool,
-    fused_tokens: int,
-) -> None:
     n, num_tokens = seq_lens.shape[0], out.shape[0]
     if not n:
         return
-    decodes, through_rows = prefix_lens is None, rows is not None
+    decodes, through_rows = prefix_lens is None, table is not None
     fused = num_tokens if FUSED and num_tokens <= fused_tokens else 0
     rounds = (n - 1).bit_length()
     # What a variant doesn't look at is given some pointer of fixed type.
