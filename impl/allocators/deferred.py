@@ -124,14 +124,6 @@ class DeferredPageBook(DeferredBook, PageBook):
         #: prefix sums of a batch: the kernels of a call leave them for each other
         self.sums = self._empty(0)
 
-    def _fields(self) -> tuple[Any, ...]:
-        return (*super()._fields(), len(self.slot_piles))
-
-    def _restore(self, fields: tuple[Any, ...]) -> None:
-        *others, num_piles = fields
-        super()._restore(tuple(others))
-        del self.slot_piles[num_piles:]
-
     # Taking
 
     def extend(
@@ -259,7 +251,8 @@ class DeferredPageBook(DeferredBook, PageBook):
         given = int(count)
         if pile is not None:
             self.num_parked += given
-            self.slot_piles.append(self.arrays.view(pile)[:given])
+            if given:  # never behind a fault: nothing for `recover` to take back
+                self.slot_piles.append(self.arrays.view(pile)[:given])
             self.parked_slots += [self.arrays.copy(self.arrays.ids(each)) for each in slots]
         elif self.need_sort:
             self.free_list.num_staged += given

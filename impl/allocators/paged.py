@@ -12,7 +12,7 @@ from impl import checks
 from impl.allocators.base import BaseTokenToKVPoolAllocator, Segment
 from impl.allocators.batches import plan_decode, plan_extend
 from impl.allocators.page_book import PageBook
-from impl.allocators.row_batches import bind, checked_handle, plan_decode_rows, plan_extend_rows
+from impl.allocators.row_batches import checked_handle, plan_decode_rows, plan_extend_rows
 from impl.allocators.segments import parse as parse_segments
 from impl.errors import NotPageMultiple
 from impl.kernels.arrays import host_array
@@ -185,7 +185,7 @@ class PagedTokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
         self._book.enter()
         named = self._book.table if table is None else table
         pool, holder, first, stop = checked_handle(self._book, named, handle, start, end)
-        bind(self._book, pool)
+        self._book.table = pool
         if first < stop:
             self._book.free_row(pool.req_to_token, holder, first, stop)
 

@@ -95,15 +95,10 @@ def _bound(
     """The plan and its rows, unless there are errors; the book is bound to the table then."""
     checks.raise_first(errors)
     assert plan is not None, "a batch without a plan has an error"
-    bind(book, table)
+    book.table = table
     rows = host_array(on_host[0])
     _, generations = held_and_generations(table, rows)
     return plan, RowBatch(table.req_to_token, on_device[0], rows, generations)
-
-
-def bind(book: Book, table: ReqToTokenPool) -> None:
-    """Make `table` the one whose rows are the holders of pages."""
-    book.table = table
 
 
 def _table_errors(call: str, book: Book, table: Any) -> list[PoolError | None]:
