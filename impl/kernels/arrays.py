@@ -156,7 +156,7 @@ class HostArrays(Arrays):
         if array.shape[0] < 2:
             return array.copy()
         # pages of one extend mostly ascend already, and a look is a tenth of a sort
-        ordered = array if (array[1:] >= array[:-1]).all() else np.sort(array)
+        ordered = array if _holds(array[1:] >= array[:-1]) else np.sort(array)
         is_first = np.empty(ordered.shape[0], np.bool_)
         is_first[0] = True
         np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
@@ -170,25 +170,30 @@ class HostArrays(Arrays):
         ids += np.arange(total)
         return ids
 
-    # The bytes of a few ids compare and count in a tenth of the time of `(…).all()`.
+    # The bytes of a few ids are compared in a tenth of the time of `(…).all()`.
 
     def same(self, array: Array, other: Array) -> Truth:
         return array.tobytes() == other.tobytes()
 
     def all_are(self, states: Array, state: int) -> Truth:
-        return states.tobytes().count(state) == states.shape[0]
+        return states.tobytes() == bytes((state,)) * states.shape[0]
 
     def all_zero(self, array: Array) -> Truth:
-        return array.tobytes().count(0) == array.nbytes
+        return array.tobytes() == bytes(array.nbytes)
 
     def once(self, ids: Array) -> Truth:
-        if ids.shape[0] < 2 or (ids[1:] > ids[:-1]).all():
+        if ids.shape[0] < 2 or _holds(ids[1:] > ids[:-1]):
             return True
         ordered = np.sort(ids)
-        return (ordered[1:] != ordered[:-1]).all()
+        return _holds(ordered[1:] != ordered[:-1])
 
     def all_hold(self, truths: Sequence[Truth]) -> bool:
-        return all(truth is True or (truth is not False and truth.all()) for truth in truths)
+        return all(truth if truth is True or truth is False else _holds(truth) for truth in truths)
+
+
+def _holds(truths: HostArray) -> bool:
+    """Whether all of an array of bools are true."""
+    return b"\0" not in truths.tobytes()
 
 
 class DeviceArrays(Arrays):
