@@ -5,19 +5,27 @@ Everything is checked before anything runs; `Unusable` says what was given and w
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_type_hints
+from typing import Any, Protocol, get_type_hints
 
 from properties.choices import Every, Seeded, TooManyChoices
 from properties.invariants import Violation
 from properties.seeded import Plan, usable
-from properties.subjects import Factory, Subject, UnusableSubject, load
+from properties.subjects import BUILT_IN, Factory, Subject, UnusableSubject, load
 from properties.systems import SYSTEMS, System
 from properties.systems.system import Limits
 
 DEFAULT_SECONDS = 20.0
+SUBJECTS = f"{', '.join(BUILT_IN)} or module:factory"
+
+
+class Jobs(Protocol):
+    """What `argparse.ArgumentParser.add_subparsers` gives: where a job adds its arguments."""
+
+    def add_parser(self, name: str, *, help: str, description: str) -> argparse.ArgumentParser: ...
 
 
 class Unusable(ValueError):

@@ -7,18 +7,22 @@ run visits all of them.
 
 from __future__ import annotations
 
+import argparse
+import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from fuzz import table
+from fuzz import options, table
 from fuzz.findings import Findings
 from fuzz.options import Budget, check_plan
 from fuzz.progress import Progress, Reading, progress
 from fuzz.stop import listening
+from properties.lockstep import EXACT, RENAMED
 from properties.seeded import Plan, Tally, run_round
 from properties.subjects import UnusableSubject
+from properties.systems import SYSTEMS
 
 CLEAN, FOUND = 0, 1
 
@@ -136,6 +140,48 @@ class Run:
             for (system, invariant, command), count in found.told.items()
         )
         return f"FINDINGS: {found.total} of {len(found.told)} kinds: {kinds}; {did}{stopped}"
+
+
+def add(jobs: options.Jobs) -> None:
+    """The arguments of `run`."""
+    doing = "drive systems in lockstep with the reference for a while"
+    job = jobs.add_parser("run", help=doing, description=doing)
+    job.set_defaults(start=start)
+    job.add_argument("systems", nargs="*", metavar="SYSTEM", help=f"{', '.join(SYSTEMS)}, all")
+    job.add_argument("--seconds", type=float, help="how long (default: 20)")
+    job.add_argument("--steps", type=int, help="how many steps, instead of --seconds")
+    job.add_argument("--subject", default="impl", help=f"what to test: {options.SUBJECTS}")
+    job.add_argument("--seed", type=int, help="repeats a run (default: drawn, and printed)")
+    job.add_argument("--level", choices=(EXACT, RENAMED), help="how closely order is compared")
+    job.add_argument("--misuse", action="store_true", help="also what must be refused")
+    job.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="FIELD=V1,V2",
+        help="values of a config field",
+    )
+
+
+def start(args: argparse.Namespace) -> int:
+    """Runs what the arguments ask for; the exit status."""
+    budget = options.budget(args.seconds, args.steps)
+    factory = options.subject(args.subject)
+    chosen = options.systems(args.systems, factory)
+    limits = options.only(args.only, chosen, factory)
+    seed = secrets.randbelow(2**32) if args.seed is None else args.seed
+    plans = [
+        Plan(
+            system=system,
+            factory=factory,
+            seed=seed,
+            level=args.level or "",
+            misuse=True if args.misuse else None,
+            limits=limits[system.name],
+        )
+        for system in chosen
+    ]
+    return run(plans, budget)
 
 
 def run(plans: Sequence[Plan], budget: Budget) -> int:

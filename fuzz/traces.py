@@ -11,13 +11,38 @@ from dataclasses import replace
 from pathlib import Path
 
 from fuzz.findings import note
-from fuzz.options import Unusable, subject
+from fuzz.options import SUBJECTS, Jobs, Unusable, subject
+from properties.lockstep import EXACT, RENAMED
 from properties.minimize import minimize as shorten
 from properties.report import describe
 from properties.subjects import BUILT_IN, Factory
 from properties.trace import Replay, Trace, load
 
 CLEAN, FAILS = 0, 1
+
+
+def add(jobs: Jobs) -> None:
+    """The arguments of `replay` and `minimize`."""
+    for name, doing, start in (
+        (
+            "replay",
+            "run a recorded trace and tell it step by step",
+            lambda args: replay(args.file, args.subject, args.level),
+        ),
+        (
+            "minimize",
+            "write the shortest trace that breaks the same invariant",
+            lambda args: minimize(args.file, args.subject, args.out),
+        ),
+    ):
+        job = jobs.add_parser(name, help=doing, description=doing)
+        job.set_defaults(start=start)
+        job.add_argument("file", type=Path, metavar="FILE")
+        job.add_argument("--subject", help=f"default: the trace's own; {SUBJECTS}")
+        if name == "replay":
+            job.add_argument("--level", choices=(EXACT, RENAMED))
+        else:
+            job.add_argument("-o", dest="out", type=Path, metavar="OUT")
 
 
 def replay(path: Path, subject_name: str | None, level: str | None) -> int:
