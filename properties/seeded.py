@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 import torch
 
 from properties.choices import Choices, Seeded
-from properties.commands import Command
+from properties.commands import Command, Outcome
 from properties.invariants import Violation
 from properties.lockstep import Lockstep
 from properties.marks import ANY, Marks
@@ -38,6 +38,8 @@ class Tally:
     time_by_command: dict[str, float] = field(default_factory=dict)
     marks: Marks = field(default_factory=Marks)
     commands: set[type[Command]] = field(default_factory=set)
+    #: whether situations are looked at; without them only steps and outcomes are counted
+    looks: bool = True
 
     @property
     def outcomes(self) -> dict[tuple[str, str], int]:
@@ -45,9 +47,12 @@ class Tally:
         counts = self.marks.counts().items()
         return {(name, kind): count for (name, kind, what), count in counts if what == ANY}
 
-    def note(self, name: str, outcome: str, situations: tuple[str, ...], seconds: float) -> None:
+    def note(
+        self, name: str, outcome: Outcome, situations: tuple[str, ...], seconds: float
+    ) -> None:
+        """One step, as `Marks.note` wants it, and what it took."""
         self.steps += 1
-        self.marks.note(name, outcome, situations)
+        self.marks.note(name, outcome.kind, situations)
         self.time_by_command[name] = self.time_by_command.get(name, 0.0) + seconds
 
 
@@ -91,6 +96,10 @@ class Picker:
         return choices.pick(fitting).draw(choices, model) if fitting else None
 
 
+#: what drives a run: commands one by one, each made when the ones before are done
+Source = Callable[[Lockstep], Iterator[Command]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What to run: a system of a subject, how judged, from which seed."""
@@ -116,6 +125,10 @@ class Plan:
         limits = {**self.factory.limits.get(self.system.name, {}), **self.limits}
         return self.level or self.factory.level, misuse, limits
 
+    def usable(self, lock: Lockstep) -> list[type[Command]]:
+        """The commands that the subject of a run can be driven with."""
+        return usable(self.system, lock.subject.calls, self.judged()[1], self.factory.known)
+
 
 def rounds(plan: Plan, tally: Tally, more: Callable[[], bool]) -> Iterator[Finding]:
     """Runs rounds while `more()`; yields each finding and goes on with the next round."""
@@ -126,37 +139,53 @@ def rounds(plan: Plan, tally: Tally, more: Callable[[], bool]) -> Iterator[Findi
             yield finding
 
 
-@torch.inference_mode()
 def run_round(plan: Plan, number: int, tally: Tally, more: Callable[[], bool]) -> Finding | None:
-    """One config, one run of commands.
+    """One config, one run of commands, all drawn from the plan's seed and the round's number."""
+    choices = Seeded(f"{plan.system.name}/{plan.seed}/{number}")
+    config = plan.system.config.draw(choices, plan.judged()[2])
+    length = choices.integer(SHORTEST_ROUND, LONGEST_ROUND)
+
+    def commands(lock: Lockstep) -> Iterator[Command]:
+        picker = Picker(plan.usable(lock))
+        tally.commands.update(picker.commands)
+        yield from drawn(picker, choices, lock, length)
+
+    return drive(plan, config, commands, tally, more)
+
+
+def drawn(picker: Picker, choices: Choices, lock: Lockstep, length: int) -> Iterator[Command]:
+    """So many commands, each drawn once the one before is done; fewer if none is enabled."""
+    for _ in range(length):
+        command = picker.draw(choices, lock.model)
+        if command is None:
+            return
+        yield command
+
+
+@torch.inference_mode()
+def drive(
+    plan: Plan, config: Any, commands: Source, tally: Tally, more: Callable[[], bool]
+) -> Finding | None:
+    """Runs commands on a pool of this config, while there are some and `more()`.
 
     In inference mode, as engines run their schedulers: it is a sixth faster. The state machines
     and every replay run without it.
     """
-    level, misuse, limits = plan.judged()
-    system, factory = plan.system, plan.factory
-    choices = Seeded(f"{system.name}/{plan.seed}/{number}")
-    config = system.config.draw(choices, limits)
-    length = choices.integer(SHORTEST_ROUND, LONGEST_ROUND)
     clock = time.perf_counter
     started, lock = clock(), None
     try:
-        lock = system.lockstep(system, config, factory.make, level)
-        picker = Picker(usable(system, lock.subject.calls, misuse, factory.known))
-        tally.commands.update(picker.commands)
-        model = lock.model
-        for _ in range(length):
+        lock = plan.system.lockstep(plan.system, config, plan.factory.make, plan.judged()[0])
+        model, situations = lock.model, ()
+        for command in commands(lock):
             if not more():
                 break
-            command = picker.draw(choices, model)
-            if command is None:
-                break
-            allocates = "short" in command.outcomes
-            situations = model.situations(command.demand(model) if allocates else 0, allocates)
+            if tally.looks:
+                allocates = "short" in command.outcomes
+                situations = model.situations(command.demand(model) if allocates else 0, allocates)
             begun = clock()
             outcome = lock.step(command)
             if outcome is not None:
-                tally.note(command.name(), outcome.kind, situations, clock() - begun)
+                tally.note(command.name(), outcome, situations, clock() - begun)
         lock.close()
     except Violation as violation:
         return Finding(violation, trace_of(plan, lock, violation, config))
