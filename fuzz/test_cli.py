@@ -86,7 +86,7 @@ def refused(captured: Captured, *arguments: str) -> str:
         (("run", "--only", "num_pages=" + ",".join(map(str, range(99)))), ("too many",)),
         (
             ("run", "--subject", "nobody"),
-            ("'nobody'", "impl, impl:torch, impl:triton, sglang or module:factory"),
+            ("'nobody'", "impl, impl:torch, impl:triton, sglang, reference or module:factory"),
         ),
         (("run", "--subject", "no.such:factory"), ("no.such:factory", "imported")),
         (("run", "--subject", "fuzz.test_cli:absent"), ("absent", "imported")),

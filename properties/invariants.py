@@ -119,6 +119,22 @@ CATALOGUE: dict[str, type[Violation]] = {
     for number, title, statement, waits_for in _TABLE
 }
 
+
+class Died(Violation):
+    """The subject ended its process."""
+
+    number, title, statement = "died", "process died", "no call ends the process"
+
+
+class Hung(Violation):
+    """The subject didn't come back."""
+
+    number, title, statement = "hung", "no end", "every call ends, in far less time than it got"
+
+
+#: what no check can find, since there is nobody left to check
+FATAL: dict[str, type[Violation]] = {kind.number: kind for kind in (Died, Hung)}
+
 _GROUP = dict.fromkeys(("GroupOpen", "GroupNotOpen"), "I21")
 _SEGMENT = dict.fromkeys(("Misaligned", "OverlappingSegments", "NotConsecutive"), "I36")
 _SIZES = dict.fromkeys(("NegativeSize",), "I68")
@@ -138,5 +154,5 @@ def of_wrongful_refusal(kind: str) -> str:
 
 
 def violation(number: str, message: str) -> Violation:
-    """The exception for invariant `number` (a key of CATALOGUE)."""
-    return CATALOGUE[number](message)
+    """The exception for invariant `number` (a key of CATALOGUE, or of FATAL)."""
+    return {**FATAL, **CATALOGUE}[number](message)

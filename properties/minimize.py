@@ -7,7 +7,7 @@ asked, with the same command). Commands that a change makes meaningless are skip
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -22,9 +22,14 @@ LONGEST_SECONDS = 60.0
 LONGEST_FOR_JOINT = 12
 
 
+#: what a trace breaks on the subject, and the commands that were run until then
+Judge = Callable[[Trace], tuple[str | None, Sequence[Command]]]
+
+
 class _Minimizer:
-    def __init__(self, trace: Trace, factory: Factory, same_command: bool) -> None:
+    def __init__(self, trace: Trace, factory: Factory, same_command: bool, judge: Judge) -> None:
         self.factory = factory
+        self.judge = judge
         self.best = trace
         self.invariant = trace.invariant
         self.last = trace.commands[-1].name() if same_command and trace.commands else None
@@ -40,11 +45,9 @@ class _Minimizer:
         if self.exhausted():
             return False
         self.replays += 1
-        replay = Replay(trace, self.factory.make)
-        violation = replay.run()
-        if violation is None or violation.number != self.invariant:
+        number, done = self.judge(trace)
+        if number is None or number != self.invariant:
             return False
-        done = replay.executed
         if self.last is not None and (not done or done[-1].name() != self.last):
             return False
         candidate = trace.with_commands(done)
@@ -168,12 +171,26 @@ class _Minimizer:
         names = [name for command in self.best.commands for name in named(command)]
         order = {name: i for i, name in enumerate(dict.fromkeys(names))}
         if any(old != new for old, new in order.items()):
-            self.attempt(self.best.with_commands([_renamed(c, order) for c in self.best.commands]))
+            self.attempt(self.best.with_commands([renamed(c, order) for c in self.best.commands]))
 
 
-def minimize(trace: Trace, factory: Factory, *, same_command: bool = False) -> Trace:
-    """A minimal trace that breaks `trace.invariant` (by the same last command, if asked)."""
-    return _Minimizer(trace, factory, same_command).run()
+def minimize(
+    trace: Trace, factory: Factory, *, same_command: bool = False, judge: Judge | None = None
+) -> Trace:
+    """A minimal trace that breaks `trace.invariant` (by the same last command, if asked).
+
+    `judge` runs candidates elsewhere than in this process, which some would end.
+    """
+    return _Minimizer(trace, factory, same_command, judge or _here(factory)).run()
+
+
+def _here(factory: Factory) -> Judge:
+    def judge(trace: Trace) -> tuple[str | None, Sequence[Command]]:
+        replay = Replay(trace, factory.make)
+        violation = replay.run()
+        return violation and violation.number, replay.executed
+
+    return judge
 
 
 def weight(trace: Trace) -> tuple[int, int, int, int]:
@@ -264,7 +281,8 @@ def named(command: Command) -> Sequence[int]:
     return found
 
 
-def _renamed(command: Command, order: dict[int, int]) -> Command:
+def renamed(command: Command, order: dict[int, int]) -> Command:
+    """The command about other requests; `order` says for each name which."""
     changed: dict[str, Any] = {}
     for f in fields(command):  # type: ignore[arg-type]
         value = getattr(command, f.name)

@@ -73,7 +73,8 @@ def _prelude(plan: Plan, attempt: int) -> Lockstep:
         limits = {**limits, **CRAMPED}
     config = plan.system.config.draw(choices, limits)
     lock = plan.system.lockstep(plan.system, config, plan.factory.make, level)
-    picker = Picker(usable(plan.system, lock.subject.calls, False, frozenset()), weighted=False)
+    legal = usable(plan.system, lock.subject.calls, False, frozenset())
+    picker = Picker(legal, weights=dict.fromkeys(legal, 1))
     for _ in range(choices.integer(0, LONGEST_PRELUDE)):
         command = picker.draw(choices, lock.model)
         if command is not None:

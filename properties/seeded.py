@@ -6,7 +6,7 @@ A run is a series of rounds; each draws a config and a length, and runs commands
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
@@ -70,7 +70,7 @@ def usable(
     """The commands that a subject with these methods can be driven with."""
     return [
         command
-        for command in system.commands
+        for command in system.every
         if command.supported(calls)
         and (misuse or not command.misuse)
         and (system.name, command.name()) not in known
@@ -78,12 +78,17 @@ def usable(
 
 
 class Picker:
-    """Draws commands by the weights of their classes, or of all classes alike."""
+    """Draws commands by the weights of their classes, or by others."""
 
-    def __init__(self, commands: Sequence[type[Command]], weighted: bool = True) -> None:
+    def __init__(
+        self,
+        commands: Sequence[type[Command]],
+        weights: Mapping[type[Command], int] | None = None,
+    ) -> None:
         self.commands = list(commands)
+        weights = {kind: kind.weight for kind in commands} if weights is None else weights
         #: each class as many times over as it weighs
-        self.urn = [kind for kind in commands for _ in range(kind.weight if weighted else 1)]
+        self.urn = [kind for kind in commands for _ in range(weights[kind])]
 
     def draw(self, choices: Choices, model: Any) -> Command | None:
         """A command that applies; None if nothing is enabled."""

@@ -37,7 +37,8 @@ def random_trace(name: str, seed: int, length: int = 60) -> Trace:
     """A run of commands that our own allocators pass: by turns by weight, and all kinds alike."""
     system, choices = SYSTEMS[name], Seeded(f"traces/{name}/{seed}")
     lock = Lockstep(system, system.config.draw(choices, {}), impl.make)
-    by_weight, alike = Picker(system.commands), Picker(system.commands, weighted=False)
+    by_weight = Picker(system.commands)
+    alike = Picker(system.commands, weights=dict.fromkeys(system.commands, 1))
     for number in range(length):
         command = (alike if number % 2 else by_weight).draw(choices, lock.model)
         assert command is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from importlib import metadata
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from properties.commands import Command, Outcome, UnusableTrace, from_json, shown
-from properties.invariants import CATALOGUE, Violation
+from properties.invariants import CATALOGUE, FATAL, Violation
 from properties.lockstep import EXACT, RENAMED, MakeSubject
 from properties.systems import SYSTEMS, System
 
@@ -81,14 +81,23 @@ def versions() -> dict[str, str]:
 def save(trace: Trace, directory: Path = FINDINGS) -> Path:
     """Writes a trace under a name made from its content; the file is complete or absent."""
     directory.mkdir(parents=True, exist_ok=True)
-    text = trace.dumps()
+    return save_text(trace.dumps(), directory)
+
+
+def save_text(text: str, directory: Path) -> Path:
+    """Writes what `Trace.dumps` gave, as `save` does, into a directory that exists."""
+    head = json.loads(text)
     name = (
-        f"{trace.system.name}-{trace.invariant or 'clean'}-{sha256(text.encode()).hexdigest()[:12]}"
+        f"{head['system']}-{head['invariant'] or 'clean'}-{sha256(text.encode()).hexdigest()[:12]}"
     )
     path = directory / f"{name}.json"
     partial = path.with_suffix(f".{os.getpid()}.partial")
-    partial.write_text(text)
-    partial.replace(path)
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
     return path
 
 
@@ -143,7 +152,7 @@ def _check_words(data: dict[str, Any], where: str) -> None:
     allowed = {
         "system": tuple(SYSTEMS),
         "level": (EXACT, RENAMED),
-        "invariant": (None, *CATALOGUE),
+        "invariant": (None, *CATALOGUE, *FATAL),
     }
     for name, values in allowed.items():
         value = data[name]
@@ -172,8 +181,12 @@ class Step:
 class Replay:
     """A trace run again: iterate over its steps, then look at `violation`."""
 
-    def __init__(self, trace: Trace, make: MakeSubject) -> None:
+    def __init__(
+        self, trace: Trace, make: MakeSubject, announce: Callable[[int], None] = lambda index: None
+    ) -> None:
         self.trace = trace
+        #: told the index of each command before it runs: it may not come back
+        self.announce = announce
         self.violation: Violation | None = None
         self.executed: list[Command] = []
         self._make = make
@@ -187,10 +200,11 @@ class Replay:
         except Violation as violation:
             self.violation = violation
             return
-        for command in self.trace.commands:
+        for index, command in enumerate(self.trace.commands):
             if not command.supported(lock.subject.calls) or not command.applies(lock.model):
                 continue
             before = lock.states[1]
+            self.announce(index)
             try:
                 lock.step(command)
             except Violation as violation:

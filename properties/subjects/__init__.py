@@ -1,7 +1,8 @@
 """What can be put under test, by name.
 
 `impl` (with the backend that it chooses itself), `impl:torch` and `impl:triton` (with this one),
-`sglang`, or `module:factory` of one's own.
+`sglang`, `reference` (which stands in for a subject), `planted:BUG` (ours
+with that planted bug), or `module:factory` of one's own.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from typing import Any
 
 from properties.subjects.protocol import Subject, TensorSubject
 
-__all__ = ["Factory", "Subject", "TensorSubject", "UnusableSubject", "load"]
+__all__ = ["Factory", "Subject", "TensorSubject", "UnusableSubject", "is_built_in", "load"]
 
 #: the names of ours → the backend that the allocators are made with
 OURS = {"impl": "auto", "impl:torch": "torch", "impl:triton": "triton"}
-BUILT_IN = (*OURS, "sglang")
+BUILT_IN = (*OURS, "sglang", "reference")
+#: what the names begin with of ours with a planted bug
+PLANTED = "planted:"
 LEVELS = ("exact", "renamed")
 #: what a subject has that doesn't say
 USUAL_SYSTEMS = frozenset({"rows", "token", "paged"})
@@ -66,6 +69,11 @@ class Factory:
         return system in self.systems
 
 
+def is_built_in(name: str) -> bool:
+    """Whether the name stands for code that comes with the harness, none of the user's own."""
+    return name in BUILT_IN or name.startswith(PLANTED)
+
+
 def load(name: str) -> Factory:
     """The factory called `name`; raises UnusableSubject."""
     if name in OURS:
@@ -82,10 +90,19 @@ def load(name: str) -> Factory:
         from properties.subjects import sglang
 
         return sglang.factory()
+    if name == "reference":
+        from properties.subjects import standin
+
+        return standin.factory()
+    if name.startswith(PLANTED):
+        from properties.subjects import planted
+
+        return planted.factory(name)
     module_name, colon, attribute = name.partition(":")
     if not colon or not module_name or not attribute:
         raise UnusableSubject(
-            f"subject {name!r} is unknown; allowed: {', '.join(BUILT_IN)} or module:factory"
+            f"subject {name!r} is unknown; allowed: {', '.join(BUILT_IN)} or module:factory,"
+            f" or {PLANTED}BUG"
         )
     try:
         found = getattr(importlib.import_module(module_name), attribute)

@@ -1,0 +1,107 @@
+"""Runs a trace in a child process, which it may kill or never give back.
+
+The child is forked, so a candidate costs milliseconds; the parent must not have touched a GPU.
+Before each command the child says which, so that the one that ended it is known.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from properties.commands import Command
+from properties.minimize import Judge
+from properties.subjects import Factory
+from properties.trace import Replay, Trace
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of a trace: the invariant it broke or None, and how far it came."""
+
+    number: str | None
+    #: index of the last command that was begun; -1 when it ended before the first
+    last: int
+    message: str = ""
+
+
+def fate(trace: Trace, factory: Factory, seconds: float) -> Fate:
+    """Replays the trace in a child that gets so many seconds."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _replay(trace, factory, writing)
+    os.close(writing)
+    try:
+        text, in_time = _read(reading, seconds)
+    finally:
+        os.close(reading)
+    if not in_time:
+        os.kill(child, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    lines = text.split("\n")
+    begun = [int(line) for line in lines if line.isdecimal()]
+    last = begun[-1] if begun else -1
+    if not in_time:
+        return Fate("hung", last, f"no end within {seconds:g} s")
+    if lines and lines[-1].startswith("{"):
+        told: dict[str, Any] = json.loads(lines[-1])
+        return Fate(told["number"], last, told["message"])
+    return Fate("died", last, _how(status))
+
+
+def judge(factory: Factory, seconds: float) -> Judge:
+    """Judges candidates of a minimiser in children."""
+
+    def judged(trace: Trace) -> tuple[str | None, Sequence[Command]]:
+        found = fate(trace, factory, seconds)
+        return found.number, trace.commands[: found.last + 1]
+
+    return judged
+
+
+def _replay(trace: Trace, factory: Factory, writing: int) -> None:
+    """The child: never returns."""
+    code = 1
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+            signal.signal(number, signal.SIG_DFL)
+        replay = Replay(trace, factory.make, lambda index: _say(writing, f"{index}\n"))
+        violation = replay.run()
+        number, message = (violation.number, str(violation)) if violation else (None, "")
+        _say(writing, json.dumps({"number": number, "message": message}))
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _say(writing: int, text: str) -> None:
+    data = text.encode()
+    while data:
+        data = data[os.write(writing, data) :]
+
+
+def _read(reading: int, seconds: float) -> tuple[str, bool]:
+    """All that the child says, and whether it ended in time."""
+    parts, deadline = [], time.monotonic() + seconds
+    while True:
+        ready, _, _ = select.select([reading], [], [], max(0.0, deadline - time.monotonic()))
+        if not ready:
+            return b"".join(parts).decode(), False
+        part = os.read(reading, 65536)
+        if not part:
+            return b"".join(parts).decode(), True
+        parts.append(part)
+
+
+def _how(status: int) -> str:
+    if status < 0:
+        return f"the process ended by {signal.Signals(-status).name}"
+    return f"the process ended with status {status}"
