@@ -19,7 +19,7 @@ from properties.systems import SYSTEMS, System
 from properties.systems.system import Limits
 
 DEFAULT_SECONDS = 20.0
-SUBJECTS = f"{', '.join(BUILT_IN)} or module:factory"
+SUBJECTS = f"{', '.join(BUILT_IN)} or module:factory, or planted:BUG"
 
 
 class Jobs(Protocol):

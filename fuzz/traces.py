@@ -15,7 +15,7 @@ from fuzz.options import SUBJECTS, Jobs, Unusable, subject
 from properties.lockstep import EXACT, RENAMED
 from properties.minimize import minimize as shorten
 from properties.report import describe
-from properties.subjects import BUILT_IN, Factory
+from properties.subjects import BUILT_IN, Factory, is_built_in
 from properties.trace import Replay, Trace, load
 
 CLEAN, FAILS = 0, 1
@@ -74,7 +74,7 @@ def _open(path: Path, subject_name: str | None, level: str | None) -> tuple[Trac
     if path.exists() and not path.is_file():
         raise Unusable(f"{path}: not a file; a trace is a JSON file")
     trace = load(path)
-    if subject_name is None and trace.subject not in BUILT_IN:
+    if subject_name is None and not is_built_in(trace.subject):
         raise Unusable(
             f"{path}: recorded with subject {trace.subject!r}; a trace can't choose code to run:"
             f" name it with --subject {trace.subject}, or one of {', '.join(BUILT_IN)}"

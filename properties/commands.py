@@ -87,6 +87,8 @@ class Command:
     """Base of all commands; a subclass is a frozen dataclass with fields of plain values."""
 
     misuse: ClassVar[bool] = False
+    #: the invariant that a caller breaks who gives it, taking it for legal use
+    breaks: ClassVar[str] = ""
     #: methods of the subject that the command may call
     methods: ClassVar[tuple[str, ...]] = ()
     #: whether one of `methods` suffices, the command choosing among those that the subject has
@@ -106,7 +108,12 @@ class Command:
 
     @classmethod
     def supported(cls, calls: frozenset[str]) -> bool:
-        """Whether a subject with these methods can be driven with the command."""
+        """Whether a subject with these methods can be driven with the command.
+
+        One that breaks something has to be among them by its name: it is a planted bug's.
+        """
+        if cls.breaks and cls.name() not in calls:
+            return False
         have = [method in calls for method in cls.methods]
         return any(have) if cls.any_method else all(have)
 

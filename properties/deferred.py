@@ -61,7 +61,7 @@ class DeferredLockstep(Lockstep):
 
     def _live(self, command: Command, call: Call) -> Outcome:
         """A call that both sides run."""
-        expected, actual = self._expect(call), self._attempt(call)
+        expected, actual = self._expect(command, call), self._attempt(call)
         if expected.kind == "refused" and actual.kind != "refused":
             if expected.value not in DEFERRABLE:
                 self._raise(outcome_faults(call, expected, actual, self.subject, True, "I4"))

@@ -83,7 +83,7 @@ class Lockstep:
         if call is None or their_call is None:
             return None
         self.commands.append(command)
-        expected = self._expect(call)
+        expected = self._expect(command, call)
         actual = self._attempt(their_call)
         self.outcomes.append(actual)
         if expected.kind != actual.kind or not _agree(expected, actual, self.by_kind):
@@ -139,7 +139,14 @@ class Lockstep:
         """Gives the subject its last word: deferred faults, resources."""
         self.subject.close()
 
-    def _expect(self, call: Call) -> Outcome:
+    def _expect(self, command: Command, call: Call) -> Outcome:
+        expected = self._reference_outcome(call)
+        if command.breaks and expected.kind == "refused":
+            # to its caller the command is legal use, and that is never refused
+            raise violation(command.breaks, f"{call.method} has to refuse it as {expected.value}")
+        return expected
+
+    def _reference_outcome(self, call: Call) -> Outcome:
         if call.distortion is not None:
             return Outcome("refused", call.distortion.kind)
         try:

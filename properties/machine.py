@@ -103,7 +103,7 @@ def machine(plan: Plan) -> type[Machine]:
     subject = "".join(c if c.isalnum() else "_" for c in plan.factory.name)
     name = f"{plan.system.name.capitalize()}Of{subject.capitalize()}"
     body: dict[str, Any] = {"plan": plan, "begin": _initializer(plan)}
-    for command in plan.system.commands:
+    for command in plan.system.every:
         if not command.misuse:
             body[command.name()] = _rule(command.name(), (command,))
     misuse = tuple(command for command in plan.system.commands if command.misuse)

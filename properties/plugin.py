@@ -71,7 +71,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--subject",
         default="impl",
         metavar="S",
-        help=f"what to test: {', '.join(BUILT_IN)}, or module:factory (default: impl)",
+        help=f"what to test: {', '.join(BUILT_IN)}, planted:BUG or module:factory (default: impl)",
     )
     group.addoption(
         "--misuse",

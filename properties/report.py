@@ -7,7 +7,7 @@ from typing import Any
 
 from properties.invariants import Violation
 from properties.lockstep import MakeSubject
-from properties.subjects import BUILT_IN
+from properties.subjects import is_built_in
 from properties.trace import Replay, Step, Trace
 
 # A minimal trace is far shorter; a page map of a large pool would bury the rest.
@@ -29,7 +29,7 @@ def story(trace: Trace, steps: list[Step], path: Path | None = None) -> str:
     if steps:
         lines += _page_maps(steps[-1])
     if path is not None:
-        own = "" if trace.subject in BUILT_IN else f" --subject {trace.subject}"
+        own = "" if is_built_in(trace.subject) else f" --subject {trace.subject}"
         lines.append(f"  replay: python -m fuzz replay {path}{own}")
     return "\n".join(lines)
 

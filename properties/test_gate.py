@@ -48,8 +48,8 @@ def test_commands_call_what_there_is(system: System) -> None:
 @pytest.mark.parametrize("system", SYSTEMS.values(), ids=lambda system: system.name)
 def test_commands_have_names_of_their_own(system: System) -> None:
     """Two commands of one name would be one command to a trace."""
-    assert len(system.by_name) == len(system.commands)
-    assert all(command.__doc__ for command in system.commands)
+    assert len(system.by_name) == len(system.every)
+    assert all(command.__doc__ for command in system.every)
 
 
 def test_what_the_subject_leaves_out_is_listed(

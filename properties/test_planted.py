@@ -75,6 +75,8 @@ def test_a_planted_bug_is_found_named_and_minimised(bug: Bug, level: str) -> Non
 def test_planting_leaves_nothing_behind() -> None:
     """A function has its own code again once the bug is gone."""
     for bug in BUGS:
+        if bug.edit is None:
+            continue
         function = bug.edit.function()
         sound = function.__code__
         with bug.planted():
@@ -88,7 +90,8 @@ def test_a_bug_on_disk_fails_the_suite(tmp_path: Path) -> None:
     for house in HOUSES:
         shutil.copytree(ROOT / house, tmp_path / house)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    bug.write(tmp_path)
+    assert bug.edit is not None
+    bug.edit.write(tmp_path)
     chosen = ("-m", "system", "-k", bug.system)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "properties", "-x", "-q", *chosen],

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from properties.interpreter import kernels_run
-from properties.planted import Bug, deferral, kernels
+from properties.planted import SLOW as BUGS
+from properties.planted import Bug
 from properties.seeded import Finding, Plan, run_steps
 from properties.subjects import load
 from properties.systems import SYSTEMS, System
@@ -22,7 +23,6 @@ pytestmark = pytest.mark.skipif(
     torch.cuda.is_available() or not kernels_run(), reason="needs the interpreter"
 )
 
-BUGS = (*kernels.BUGS, *deferral.BUGS)
 # The rarest, a void merge of staged ids, takes 350 steps.
 MOST_STEPS = 600
 MOST_SEEDS = 3
@@ -40,10 +40,9 @@ def system_of(bug: Bug) -> System:
 
 def found(bug: Bug, seed: int) -> Finding | None:
     """What a seeded run makes of the bug."""
-    late = bug.system in (kernels.LATE, kernels.LATE_TOKEN)
     plan = Plan(
         system=system_of(bug),
-        factory=load("impl" if late else "impl:triton"),
+        factory=load(bug.host),
         seed=seed,
         level="exact",
         limits={**LIMITS, **bug.limits},
@@ -67,6 +66,7 @@ def test_a_bug_in_a_kernel_is_found_and_named(bug: Bug) -> None:
 def test_planting_in_a_kernel_leaves_nothing_behind() -> None:
     """What the interpreter runs, and what kernels call, is sound again once the bug is gone."""
     for bug in BUGS:
+        assert bug.edit is not None
         found, function = bug.edit.found(), bug.edit.function()
         runs = (function.__code__, found.rewrite() if found is not function else None)
         with bug.planted():

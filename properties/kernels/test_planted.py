@@ -159,10 +159,8 @@ BUGS = (
 @pytest.mark.parametrize("bug", BUGS, ids=str)
 def test_a_planted_bug_fails_its_test(bug: Stray) -> None:
     """The test named beside the bug fails with it, and says what it should."""
-    with pytest.MonkeyPatch.context() as patch:
-        bug.edit.plant(patch)
-        with pytest.raises(AssertionError) as failure:
-            bug.test()
+    with bug.edit.planted(), pytest.raises(AssertionError) as failure:
+        bug.test()
     assert bug.says in str(failure.value)
 
 

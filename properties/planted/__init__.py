@@ -1,11 +1,21 @@
-"""Small bugs planted in `impl`, each with the invariant that the harness must name for it.
+"""Small bugs, each with the invariant that the harness must name for it.
 
-What shows that the checks check: `test_planted.py` plants each and has a seeded run find it.
+What shows that the checks check: `test_planted.py` plants each and has a seeded run find it. Each
+is a subject too, `planted:` and its slug (`properties.subjects.planted`).
 """
 
-from properties.planted import allocation, release, requests, row_calls
-from properties.planted.edit import Bug, Edit
+from __future__ import annotations
 
-__all__ = ["BUGS", "Bug", "Edit"]
+from properties.planted import allocation, deferral, kernels, release, requests, row_calls
+from properties.planted.bug import Bug
+from properties.planted.edit import Edit
+from properties.planted.entries import ENTRIES, WAITING, Entry
 
+__all__ = ["BUGS", "BY_SLUG", "ENTRIES", "SLOW", "WAITING", "Bug", "Edit", "Entry"]
+
+#: those of the torch form, which runs thousands of steps a second
 BUGS: tuple[Bug, ...] = (*allocation.BUGS, *release.BUGS, *requests.BUGS, *row_calls.BUGS)
+#: those of the kernels, which an interpreter runs a hundred steps a second of
+SLOW: tuple[Bug, ...] = (*kernels.BUGS, *deferral.BUGS)
+
+BY_SLUG: dict[str, Bug] = {bug.slug: bug for bug in (*BUGS, *SLOW)}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from properties.planted.edit import Bug, edit
+from properties.planted.bug import Bug
+from properties.planted.edit import edit
 
 PAGED = "allocators.paged:PagedTokenToKVPoolAllocator"
 TOKEN = "allocators.token:TokenToKVPoolAllocator"

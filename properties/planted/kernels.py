@@ -6,7 +6,8 @@ have guards around them: their table stands in `properties/kernels/test_planted.
 
 from __future__ import annotations
 
-from properties.planted.edit import Bug, edit
+from properties.planted.bug import Bug
+from properties.planted.edit import edit
 
 EXTEND = "kernels.device.extend"
 RELEASE = "kernels.device.release"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from properties.planted.allocation import BASE, BOOK, LIST, PAGED, PAGES, SLOTS, STACK
-from properties.planted.edit import Bug, edit
+from properties.planted.bug import Bug
+from properties.planted.edit import edit
 
 STATES = "allocators.states:PageStates"
 SMALL = {"page_size": (2, 3), "num_pages": (4, 8)}

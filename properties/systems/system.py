@@ -46,11 +46,18 @@ class System:
     beside: tuple[type[Any], ...] = ()
     #: what compares a subject with the reference, a `Lockstep` or an heir of it
     lockstep: type[Lockstep] = Lockstep
+    #: what callers do who have a bug; nobody else is driven with it
+    faulty: tuple[type[Command], ...] = ()
+
+    @property
+    def every(self) -> tuple[type[Command], ...]:
+        """All that a trace may hold."""
+        return (*self.commands, *self.faulty)
 
     @property
     def by_name(self) -> dict[str, type[Command]]:
         """Command classes by their names in traces."""
-        return {command.name(): command for command in self.commands}
+        return {command.name(): command for command in self.every}
 
     def config_from_json(self, data: Any, where: str = "config") -> Any:
         """Parses a config; raises UnusableTrace."""
