@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-import torch
-
-from fuzz import options, run, traces
+from fuzz import options, process, run, traces
 from properties.commands import UnusableTrace
 from properties.subjects import UnusableSubject
 
@@ -43,11 +40,7 @@ def parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; never shows a traceback for what the user gave."""
-    # Pools are tiny: a second thread only costs time, and other jobs want the cores.
-    torch.set_num_threads(1)
-    # What is loaded now stays; steps make many short-lived lists, which need no early look.
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
+    process.settle()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

@@ -19,7 +19,25 @@ from properties.systems import SYSTEMS, System
 from properties.systems.system import Limits
 
 DEFAULT_SECONDS = 20.0
+DEFAULT_LIMIT = 60.0
+# More processes than any machine has cores are a slip.
+MOST_WORKERS = 1024
 SUBJECTS = f"{', '.join(BUILT_IN)} or module:factory, or planted:BUG"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How a campaign is run."""
+
+    seconds: float
+    workers: int
+    #: what all its choices are drawn from, the shard included
+    seed: str
+    #: seconds for one trace, after which its process is given up
+    limit: float
+    feedback: bool
+    #: whether rounds are run with feedback and without, to compare
+    twice: bool
 
 
 class Jobs(Protocol):
@@ -40,18 +58,58 @@ class Budget:
     steps: int | None = None
 
 
-def budget(seconds: float | None, steps: int | None) -> Budget:
+def budget(args: argparse.Namespace) -> Budget:
     """The budget that was asked for."""
-    if seconds is not None and steps is not None:
-        raise Unusable("--seconds and --steps were both given; give one of them")
-    if steps is not None:
-        if steps < 1:
-            raise Unusable(f"--steps is {steps}; at least 1 is allowed")
-        return Budget(steps=steps)
-    seconds = DEFAULT_SECONDS if seconds is None else seconds
+    given = [name for name in ("seconds", "hours", "steps") if getattr(args, name) is not None]
+    if len(given) > 1:
+        words = " and ".join(f"--{name}" for name in given)
+        raise Unusable(f"{words} were both given; give one of them")
+    if args.steps is not None:
+        if args.steps < 1:
+            raise Unusable(f"--steps is {args.steps}; at least 1 is allowed")
+        for name in ("workers", "corpus", "shard", "limit", "no_feedback", "measure_feedback"):
+            if getattr(args, name) not in (None, False):
+                word = name.replace("_", "-")
+                raise Unusable(f"--{word} is for a campaign; --steps runs none")
+        return Budget(steps=args.steps)
+    seconds = DEFAULT_SECONDS if args.seconds is None else args.seconds
+    if args.hours is not None:
+        seconds = 3600 * args.hours
     if not (math.isfinite(seconds) and seconds > 0):
-        raise Unusable(f"--seconds is {seconds}; a finite number above 0 is allowed")
+        word = given[0] if given else "seconds"
+        raise Unusable(f"--{word} is {getattr(args, word)}; a finite number above 0 is allowed")
     return Budget(seconds=seconds)
+
+
+def campaign(args: argparse.Namespace, asked: Budget, seed: int) -> Settings:
+    """How the campaign that was asked for is to be run."""
+    workers = 1 if args.workers is None else args.workers
+    if not 1 <= workers <= MOST_WORKERS:
+        raise Unusable(f"--workers is {workers}; 1 to {MOST_WORKERS} are allowed")
+    limit = DEFAULT_LIMIT if args.limit is None else args.limit
+    if not (math.isfinite(limit) and limit > 0):
+        raise Unusable(f"--limit is {limit}; a finite number of seconds above 0 is allowed")
+    if args.no_feedback and args.measure_feedback:
+        raise Unusable("--no-feedback and --measure-feedback were both given; give one of them")
+    assert asked.seconds is not None
+    return Settings(
+        seconds=asked.seconds,
+        workers=workers,
+        seed=f"{seed}/{_shard(args.shard)}",
+        limit=limit,
+        feedback=not args.no_feedback,
+        twice=args.measure_feedback,
+    )
+
+
+def _shard(word: str | None) -> str:
+    """`I/N` with 1 <= I <= N."""
+    if word is None:
+        return "1/1"
+    first, slash, last = word.partition("/")
+    if not (slash and first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last)):
+        raise Unusable(f"--shard is {word!r}; I/N with I from 1 to N is allowed")
+    return f"{int(first)}/{int(last)}"
 
 
 def subject(name: str) -> Factory:
@@ -136,8 +194,8 @@ def _check_limits(system: System, limits: Limits, factory: Factory) -> None:
         raise Unusable(f"--only gives too many values: {error}") from None
 
 
-def check_plan(plan: Plan) -> list[str]:
-    """The names of the commands that the plan will draw from; builds the subject once."""
+def check_plan(plan: Plan) -> tuple[list[str], frozenset[str]]:
+    """The commands that the plan will draw from, and the subject's methods; builds it once."""
     _, misuse, limits = plan.judged()
     config = plan.system.config.draw(Seeded(plan.seed), limits)
     built = plan.factory.make(plan.system.name, config)
@@ -147,4 +205,4 @@ def check_plan(plan: Plan) -> list[str]:
         raise Unusable(
             f"subject {plan.factory.name} has no method that a command of {plan.system.name} calls"
         )
-    return [command.name() for command in found]
+    return [command.name() for command in found], built.calls

@@ -35,7 +35,7 @@ class Progress(Protocol):
 
     seconds_between: float
 
-    def show(self, reading: Reading) -> None:
+    def show(self, reading: object) -> None:
         """Shows one reading."""
 
     def say(self, text: str) -> None:
@@ -50,7 +50,7 @@ class Lines:
 
     seconds_between = SECONDS_BETWEEN_LINES
 
-    def show(self, reading: Reading) -> None:
+    def show(self, reading: object) -> None:
         print(reading, file=sys.stderr, flush=True)
 
     def say(self, text: str) -> None:
@@ -72,7 +72,7 @@ class Live:
         self._live = RichLive(console=console, auto_refresh=False, transient=True)
         self._live.start()
 
-    def show(self, reading: Reading) -> None:
+    def show(self, reading: object) -> None:
         self._live.update(str(reading), refresh=True)
 
     def say(self, text: str) -> None:

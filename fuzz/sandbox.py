@@ -13,10 +13,12 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from properties.commands import Command
 from properties.minimize import Judge
+from properties.report import replay_line
 from properties.subjects import Factory
 from properties.trace import Replay, Trace
 
@@ -57,6 +59,15 @@ def fate(trace: Trace, factory: Factory, seconds: float) -> Fate:
     return Fate("died", last, _how(status))
 
 
+def told(trace: Trace, found: Fate, path: Path | None = None) -> str:
+    """The commands of a trace as far as it came, and how it ended."""
+    lines = [f"  {i}. {command}" for i, command in enumerate(trace.commands[: found.last + 1], 1)]
+    ending = f"{found.number}: {found.message}, behind" if found.number else "it ends, behind"
+    if path is not None:
+        lines.append(replay_line(path, trace.subject))
+    return "\n".join([ending, *lines])
+
+
 def judge(factory: Factory, seconds: float) -> Judge:
     """Judges candidates of a minimiser in children."""
 
@@ -71,8 +82,8 @@ def _replay(trace: Trace, factory: Factory, writing: int) -> None:
     """The child: never returns."""
     code = 1
     try:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
-            signal.signal(number, signal.SIG_DFL)
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+            signal.signal(each, signal.SIG_DFL)
         replay = Replay(trace, factory.make, lambda index: _say(writing, f"{index}\n"))
         violation = replay.run()
         number, message = (violation.number, str(violation)) if violation else (None, "")
@@ -90,7 +101,8 @@ def _say(writing: int, text: str) -> None:
 
 def _read(reading: int, seconds: float) -> tuple[str, bool]:
     """All that the child says, and whether it ended in time."""
-    parts, deadline = [], time.monotonic() + seconds
+    parts: list[bytes] = []
+    deadline = time.monotonic() + seconds
     while True:
         ready, _, _ = select.select([reading], [], [], max(0.0, deadline - time.monotonic()))
         if not ready:

@@ -10,8 +10,10 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from fuzz import sandbox
 from fuzz.findings import note
 from fuzz.options import SUBJECTS, Jobs, Unusable, subject
+from properties.invariants import FATAL
 from properties.lockstep import EXACT, RENAMED
 from properties.minimize import minimize as shorten
 from properties.report import describe
@@ -19,6 +21,8 @@ from properties.subjects import BUILT_IN, Factory, is_built_in
 from properties.trace import Replay, Trace, load
 
 CLEAN, FAILS = 0, 1
+# How long a trace gets that was recorded because it didn't end, or ended its process.
+LONGEST_SECONDS = 5.0
 
 
 def add(jobs: Jobs) -> None:
@@ -48,6 +52,10 @@ def add(jobs: Jobs) -> None:
 def replay(path: Path, subject_name: str | None, level: str | None) -> int:
     """Prints the trace step by step; the exit status says whether it breaks an invariant."""
     trace, factory = _open(path, subject_name, level)
+    if trace.invariant in FATAL:
+        found = sandbox.fate(trace, factory, LONGEST_SECONDS)
+        print(sandbox.told(trace, found), flush=True)
+        return CLEAN if found.number is None else FAILS
     fails = Replay(trace, factory.make).run() is not None
     print(describe(trace, factory.make), flush=True)
     return FAILS if fails else CLEAN
@@ -56,6 +64,8 @@ def replay(path: Path, subject_name: str | None, level: str | None) -> int:
 def minimize(path: Path, subject_name: str | None, out: Path | None) -> int:
     """Writes the minimal trace beside the file, or to `out`, and prints it."""
     trace, factory = _open(path, subject_name, None)
+    if trace.invariant in FATAL:
+        return _minimize_fatal(trace, factory, path, out)
     violation = Replay(trace, factory.make).run()
     if violation is None:
         print(f"{path}: no longer fails; nothing to minimise", flush=True)
@@ -66,6 +76,19 @@ def minimize(path: Path, subject_name: str | None, out: Path | None) -> int:
     out = path.with_suffix(".min.json") if out is None else out
     _write(short, out)
     print(describe(short, factory.make, out), flush=True)
+    return FAILS
+
+
+def _minimize_fatal(trace: Trace, factory: Factory, path: Path, out: Path | None) -> int:
+    """The same for a trace that ends its process, or never does: candidates run in children."""
+    judge = sandbox.judge(factory, LONGEST_SECONDS)
+    if judge(trace)[0] != trace.invariant:
+        print(f"{path}: no longer fails; nothing to minimise", flush=True)
+        return CLEAN
+    short = shorten(trace, factory, judge=judge)
+    out = path.with_suffix(".min.json") if out is None else out
+    _write(short, out)
+    print(sandbox.told(short, sandbox.fate(short, factory, LONGEST_SECONDS), out), flush=True)
     return FAILS
 
 

@@ -22,10 +22,10 @@ class Marks:
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str, tuple[str, ...]], int] = {}
 
-    def note(self, name: str, outcome: str, situations: tuple[str, ...]) -> None:
-        """One step: a command's name, its outcome, and the situations that held before it."""
+    def note(self, name: str, outcome: str, situations: tuple[str, ...], count: int = 1) -> None:
+        """A step: a command's name, its outcome, and the situations that held before it."""
         key = (name, outcome, situations)
-        self._counts[key] = self._counts.get(key, 0) + 1
+        self._counts[key] = self._counts.get(key, 0) + count
 
     def counts(self) -> Counter[Mark]:
         """Every mark reached, with its count."""

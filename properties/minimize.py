@@ -188,7 +188,7 @@ def _here(factory: Factory) -> Judge:
     def judge(trace: Trace) -> tuple[str | None, Sequence[Command]]:
         replay = Replay(trace, factory.make)
         violation = replay.run()
-        return violation and violation.number, replay.executed
+        return violation.number if violation else None, replay.executed
 
     return judge
 

@@ -29,9 +29,14 @@ def story(trace: Trace, steps: list[Step], path: Path | None = None) -> str:
     if steps:
         lines += _page_maps(steps[-1])
     if path is not None:
-        own = "" if is_built_in(trace.subject) else f" --subject {trace.subject}"
-        lines.append(f"  replay: python -m fuzz replay {path}{own}")
+        lines.append(replay_line(path, trace.subject))
     return "\n".join(lines)
+
+
+def replay_line(path: Path, subject: str) -> str:
+    """How a saved trace is run again."""
+    own = "" if is_built_in(subject) else f" --subject {subject}"
+    return f"  replay: python -m fuzz replay {path}{own}"
 
 
 def _headline(violation: Violation | None) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,6 +37,8 @@ class Store:
         self.findings = root / "findings"
         self.suspects = root / "suspects"
         self.log_path = root / "log.jsonl"
+        #: what the self-test finds: gone when the campaign is
+        self.self_test = root / "self-test"
         self._say = say
         self._log_failed = False
         #: folder and text of traces that could not be written yet
@@ -47,6 +50,7 @@ class Store:
 
     def open(self) -> None:
         """Makes the folders and tries to write; raises Unusable if nothing could be kept."""
+        self.close()
         try:
             for folder in self.folders:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -67,6 +71,10 @@ class Store:
                 f"nothing can be kept in {self.root}: {where}: {error.strerror or error};"
                 " a directory that can be written is wanted"
             ) from error
+
+    def close(self) -> None:
+        """Removes what is nobody's finding."""
+        shutil.rmtree(self.self_test, ignore_errors=True)
 
     def entries(self) -> dict[str, list[Path]]:
         """The corpus by system; what a name doesn't tell is told and left alone."""
@@ -98,6 +106,30 @@ class Store:
         self.unsaved = [item for item in waiting if written(*item) is None]
         if waiting and not self.unsaved:
             self._say(f"{len(waiting)} traces that were kept in memory are saved now")
+
+    def suspect(self, number: int, told: dict[str, Any]) -> Path | None:
+        """Writes down a task whose worker died."""
+        path = self.suspects / f"{os.getpid()}-{number}.json"
+        partial = path.with_suffix(".partial")
+        try:
+            partial.write_text(json.dumps(told), encoding="utf-8")
+            partial.replace(path)
+        except OSError as error:
+            self._say(f"{path}: {error.strerror or error}")
+            return None
+        return path
+
+    def suspected(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """The tasks that an earlier run left to be explained; what isn't one is told."""
+        for path in self.waiting(self.suspects):
+            try:
+                told = json.loads(path.read_text(encoding="utf-8"))
+                told["task"]["lane"]["system"], told["task"]["lane"]["subject"]
+                told["calls"], told["status"]
+            except (OSError, ValueError, LookupError, TypeError) as error:
+                self._say(f"{path}: not a task of ours: {error}")
+                continue
+            yield path, told
 
     def forget(self, path: Path) -> None:
         """Removes a file whose content stands elsewhere now."""

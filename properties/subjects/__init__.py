@@ -74,6 +74,13 @@ def is_built_in(name: str) -> bool:
     return name in BUILT_IN or name.startswith(PLANTED)
 
 
+def backends(name: str, system: str) -> list[str]:
+    """The subjects that a subject stands for in a system: ours has two where it has kernels."""
+    if name != "impl" or system == "rows":  # rows are the host's, with any backend
+        return [name]
+    return [each for each in ("impl:torch", "impl:triton") if load(each).has(system)]
+
+
 def load(name: str) -> Factory:
     """The factory called `name`; raises UnusableSubject."""
     if name in OURS:
