@@ -139,6 +139,10 @@ class Command:
         """Books a served call on a side; returns what its ledger objects to."""
         return []
 
+    def plainly(self) -> Command | None:
+        """The plain free that gives back what this command does, where there is one."""
+        return None
+
     def absorbed(self, config: Any) -> Any:
         """The config that makes the command needless as a first one, or None."""
         return None

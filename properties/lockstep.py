@@ -30,6 +30,8 @@ P = ParamSpec("P")
 
 
 _INT = frozenset((int,))
+# How a call ends that is offered and isn't there, or not all of it.
+_LACKING = ("AttributeError", "NotImplementedError")
 
 
 class _Start(Command):
@@ -195,7 +197,24 @@ class Lockstep:
         ledger = command.settle(model, theirs, value)
         _raise_first(ledger)
         _raise_first(command.answer_faults(model, call, value))
-        _raise_first(model.state_faults(command, before, after, theirs))
+        faults = model.state_faults(command, before, after, theirs)
+        _raise_first(self._sibling_faults(command, faults) or faults)
+
+    def _sibling_faults(self, command: Command, faults: Faults) -> Faults:
+        """I22, where a way to free goes wrong at which the plain one goes right."""
+        plainly = command.plainly()
+        if not faults or plainly in (None, command) or self.model.group:
+            return []
+        twin = Lockstep(
+            self.system, self.config, self._make, EXACT if self.exact else RENAMED, patient=True
+        )
+        try:
+            for each in (*self.commands[:-1], plainly):
+                twin.step(each)
+        except Violation:
+            return []
+        how = f"free gives these pages back rightly, {command.name()} doesn't"
+        return [("I22", f"{how}: {faults[0][1]}")]
 
     def _overwrite(self, call: Call, after: dict[str, Any]) -> None:
         """I54: overwriting what was passed and what came back must not reach the subject."""
@@ -246,6 +265,8 @@ def outcome_faults(
             return [(of_missed_refusal(str(expected.value)), how)]
         if expected.kind == "short":
             return [("I8", how)]
+        if actual.kind == "crashed" and str(actual.value).startswith(_LACKING):
+            return [("I53", how)]
         number = of_wrongful_refusal(str(actual.value)) if subject.names_kinds else "I4"
         return [(unserved if number == "I4" or call.method in ALLOCATING else number, how)]
     if expected.kind == "refused":

@@ -104,7 +104,8 @@ def machine(plan: Plan) -> type[Machine]:
     name = f"{plan.system.name.capitalize()}Of{subject.capitalize()}"
     body: dict[str, Any] = {"plan": plan, "begin": _initializer(plan)}
     for command in plan.system.every:
-        if not command.misuse:
+        drawn = not command.breaks or command.name() in plan.factory.faulty
+        if drawn and not command.misuse:
             body[command.name()] = _rule(command.name(), (command,))
     misuse = tuple(command for command in plan.system.commands if command.misuse)
     body[MISUSE] = _rule(MISUSE, misuse)

@@ -33,9 +33,9 @@ HOUSES = ("impl", "reference", "properties")
 
 def found(bug: Bug, level: str, seed: int, steps: int) -> Finding | None:
     """What a seeded run makes of the bug."""
+    system, factory = SYSTEMS[bug.system], load(f"planted:{bug.slug}")
     limits = {**LIMITS, **bug.limits}
-    system = SYSTEMS[bug.system]
-    plan = Plan(system=system, factory=load("impl"), seed=seed, level=level, limits=limits)
+    plan = Plan(system=system, factory=factory, seed=seed, level=level, limits=limits)
     return run_steps(plan, steps)[1]
 
 
@@ -56,20 +56,19 @@ def named(bug: Bug, level: str) -> Finding:
 @pytest.mark.parametrize("bug", BUGS, ids=str)
 def test_a_planted_bug_is_found_named_and_minimised(bug: Bug, level: str) -> None:
     """A seeded run finds the bug, its invariant is named, and a few commands show it."""
-    with bug.planted():
-        if level == RENAMED and not bug.renamed:
-            finding = found(bug, level, 0, QUIET_STEPS)
-            assert finding is None or finding.violation.number in bug.also
-            return
-        finding = named(bug, level)
-        if level == RENAMED:
-            return  # minimising knows of no levels: the exact one says it all
-        factory = load("impl")
-        minimal = minimize(finding.trace, factory)
-        assert len(minimal.commands) <= LONGEST_TRACE
-        violation = Replay(minimal, factory.make).run()
-        assert violation is not None
-        assert violation.number == bug.invariant
+    if level == RENAMED and not bug.renamed:
+        finding = found(bug, level, 0, QUIET_STEPS)
+        assert finding is None or finding.violation.number in bug.also
+        return
+    finding = named(bug, level)
+    if level == RENAMED:
+        return  # minimising knows of no levels: the exact one says it all
+    factory = load(f"planted:{bug.slug}")
+    minimal = minimize(finding.trace, factory)
+    assert len(minimal.commands) <= LONGEST_TRACE
+    violation = Replay(minimal, factory.make).run()
+    assert violation is not None
+    assert violation.number == bug.invariant
 
 
 def test_planting_leaves_nothing_behind() -> None:

@@ -7,8 +7,10 @@ import re
 import pytest
 import torch
 
+from properties.choices import Seeded
 from properties.interpreter import kernels_run
-from properties.planted import BUGS, BY_SLUG, ENTRIES, SLOW, Bug
+from properties.invariants import CATALOGUE
+from properties.planted import BUGS, BY_SLUG, ENTRIES, SLOW, WAITING, Bug
 from properties.seeded import Plan, run_steps
 from properties.subjects import UnusableSubject, is_built_in, load
 from properties.systems import SYSTEMS
@@ -61,6 +63,32 @@ def test_a_sound_subject_lives_beside() -> None:
     again = Replay(finding.trace, load(finding.trace.subject).make).run()
     assert again is not None
     assert again.number == bug.invariant
+
+
+def test_entries_are_planted_or_wait() -> None:
+    """Each real bug of the list is planted in a system, or waits for one that can have it."""
+    planted = {bug.entry for bug in EVERY} - {None}
+    assert not planted & set(WAITING)
+    assert planted | set(WAITING) == set(ENTRIES)
+
+
+def test_every_invariant_has_a_bug() -> None:
+    """Each invariant that is checked here has a planted bug; those that wait have none."""
+    named = {bug.invariant for bug in EVERY}
+    assert named == {number for number, cls in CATALOGUE.items() if not cls.waits_for}
+
+
+def test_faulty_commands_have_their_bug() -> None:
+    """Each command of a faulty caller is one bug's, whose invariant it says that it breaks."""
+    for name, system in SYSTEMS.items():
+        for command in system.faulty:
+            (bug,) = [bug for bug in EVERY if (bug.system, bug.faulty) == (name, command.name())]
+            assert command.breaks == bug.invariant
+            assert not command.misuse
+            calls = load("impl").make(name, system.config.draw(Seeded(0), {})).calls
+            assert not command.supported(calls)
+            assert command.supported(calls | {command.name()})
+    assert all((bug.edit is None) == bool(bug.faulty) for bug in EVERY)
 
 
 def test_upstream_references() -> None:

@@ -6,7 +6,7 @@ is a subject too, `planted:` and its slug (`properties.subjects.planted`).
 
 from __future__ import annotations
 
-from properties.planted import allocation, deferral, kernels, release, requests, row_calls
+from properties.planted import allocation, callers, deferral, kernels, release, requests, row_calls
 from properties.planted.bug import Bug
 from properties.planted.edit import Edit
 from properties.planted.entries import ENTRIES, WAITING, Entry
@@ -14,7 +14,9 @@ from properties.planted.entries import ENTRIES, WAITING, Entry
 __all__ = ["BUGS", "BY_SLUG", "ENTRIES", "SLOW", "WAITING", "Bug", "Edit", "Entry"]
 
 #: those of the torch form, which runs thousands of steps a second
-BUGS: tuple[Bug, ...] = (*allocation.BUGS, *release.BUGS, *requests.BUGS, *row_calls.BUGS)
+BUGS: tuple[Bug, ...] = (
+    *allocation.BUGS, *release.BUGS, *requests.BUGS, *row_calls.BUGS, *callers.BUGS,
+)  # fmt: skip
 #: those of the kernels, which an interpreter runs a hundred steps a second of
 SLOW: tuple[Bug, ...] = (*kernels.BUGS, *deferral.BUGS)
 

@@ -30,11 +30,18 @@ CAPACITY = (
         "fits = self._book.fits(num_pages, bound=num_pages)\n"
         "    slots = self._book.take_slots(num_pages)\n    if not fits:",
         "return self._book.take_slots(num_pages)", "return slots",
-    )),
+    ), entry=81),
     Bug("extend tests capacity after the pages are taken", "paged", "I9", edit(
         f"{PAGED}.alloc_extend",
         "return None", "self._book.take(plan.num_pages)\n        return None",
-    )),
+    ), entry=11),
+    Bug("an extend goes on past the end of the free list", "paged", "I8", edit(
+        f"{PAGED}.alloc_extend", "return None", "pass",
+    ), entry=11),
+    Bug("an extend tests capacity in tokens", "paged", "I8", edit(
+        f"{PAGED}.alloc_extend", "fits(plan.num_pages, bound)",
+        "fits(plan.num_tokens // self.page_size, bound)",
+    ), also=("I11",), entry=17),
     Bug("the token allocator takes before it tests", "token", "I9", edit(
         f"{TOKEN}.alloc",
         "if not self._book.fits(size, bound=size):",
@@ -45,7 +52,15 @@ CAPACITY = (
     Bug("staged pages are ignored by extend", "paged", "I11", edit(
         f"{PAGED}.alloc_extend", "if not self._book.fits(plan.num_pages, bound):",
         "if plan.num_pages > self._book.free_list.num_free:",
-    )),
+    ), entry=13),
+    Bug("an extend of more tokens than a block is never served", "paged", "I11", edit(
+        f"{PAGED}.alloc_extend", "if not self._book.fits(plan.num_pages, bound):",
+        "if plan.num_tokens > 32 or not self._book.fits(plan.num_pages, bound):",
+    ), limits={"page_size": (16,), "num_pages": (4,)}, entry=12),
+    Bug("staged pages are ignored by decode", "paged", "I11", edit(
+        f"{PAGED}.alloc_decode", "if not self._book.fits(plan.num_pages, bound=batch_size):",
+        "if plan.num_pages > self._book.free_list.num_free:",
+    ), also=("I4",), entry=13),
     Bug("staged slots are ignored by alloc", "token", "I11", edit(
         f"{TOKEN}.alloc", "if not self._book.fits(size, bound=size):",
         "if size > self._book.free_list.num_free:",
@@ -91,7 +106,7 @@ PLACEMENT = (
         f"{TAKE}\n    spare = self.free_list.free()[:1]\n"
         "    if plan.num_pages and spare.shape[0]:\n"
         "        pages = self.arrays.joined((pages[:-1], spare))",
-    )),
+    ), entry=10),
     Bug("an extend writes its first page twice", "paged", "I6", edit(
         f"{PAGES}.extend", TAKE,
         "pages = self.arrays.copy(self.take(plan.num_pages))\n"
@@ -108,6 +123,19 @@ PLACEMENT = (
     Bug("an extend lies one slot too near", "paged", "I7", edit(
         "kernels.extend:place", "firsts[half_at] = after_last[half]",
         "firsts[half_at] = after_last[half] - (batch.offsets[half] > 1)",
+    )),
+    Bug("a decode counts its pages without the new token", "paged", "I8", edit(
+        "kernels.decode:plan", "(opening.shape[0],", "(int((seq_lens % page_size == 0).sum()),",
+    ), also=("I3", "I6", "I7", "I11", "I12", "I34"), entry=16),
+    Bug("alloc begins one slot into its pages", "paged", "I52", edit(
+        "kernels.release:expand_pages", "+ page_offsets)", "+ page_offsets + 1)",
+    ), limits={"page_size": (2, 3, 4)}),
+    Bug("a pool says another page size than it has", "paged", "I52", edit(
+        f"{BASE}.snapshot", '"page_size": self.page_size', '"page_size": 2 * self.page_size',
+    )),
+    Bug("alloc gives 32-bit ids", "paged", "I53", edit(
+        f"{PAGES}.take_slots", "self.arrays.tensor(pages)",
+        "self.arrays.tensor(pages).to(torch.int32)",
     )),
     Bug("page offsets run backwards", "paged", "I7", edit(
         "kernels.release:expand_pages", "+ page_offsets)", "+ page_offsets[::-1])",

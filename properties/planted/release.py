@@ -19,7 +19,7 @@ FREES = (
     Bug("pages aren't deduplicated on free", "paged", "I1", edit(
         f"{PAGES}._newly_freed",
         "return self.arrays.distinct(pages)", "return self.arrays.sorted(pages)",
-    ), also=("I34",)),
+    ), also=("I34",), entry=79),
     Bug("freed pages go to the wrong end", "paged", "I71", edit(
         f"{STACK}.give", "self._ids[head - count : head] = ids",
         "self._ids[head - count :] = self._arrays.joined((self._ids[head:], ids))",
@@ -42,10 +42,19 @@ FREES = (
     )),
     Bug("a slot may be freed again", "token", "I4", edit(
         f"{SLOTS}.free_slots", "self.states.owned(ids), ", "",
-    )),
+    ), entry=7),
+    Bug("a staged slot may be freed again", "token", "I4", edit(
+        f"{STATES}.owned", ALL_OWNED, "(self.look(ids) == OWNED) | (self.look(ids) == STAGED)",
+    ), limits={"need_sort": (True,)}, entry=7),
+    Bug("a parked slot may be freed again", "token", "I4", edit(
+        f"{STATES}.owned", ALL_OWNED, "self.look(ids) >= PARKED_SLOTS",
+    ), entry=7),
     Bug("a slot may be named twice", "token", "I4", edit(
         f"{SLOTS}.free_slots", ", self.arrays.once(ids)", "",
-    )),
+    ), entry=9),
+    Bug("any id is a slot to be freed", "token", "I4", edit(
+        f"{SLOTS}.free_slots", "self.validate\n", "False\n",
+    ), entry=9),
     Bug("a page id may be named twice", "paged", "I4", edit(
         f"{PAGES}.free_pages", ", self.arrays.once(pages)", "",
     )),
@@ -57,19 +66,25 @@ FREES = (
     )),
     Bug("overlapping segments are accepted", "paged", "I36", edit(
         SEGMENTS, "<= end_page:", "< end_page:",
-    )),
+    ), entry=19),
     Bug("segments aren't verified", "paged", "I36", edit(
         f"{PAGES}._free_segments", "self.arrays.same(slots, due),", "",
-    )),
-    Bug("a segment's last, half-filled page is forgotten", "paged", "I2", edit(
+    ), entry=19),
+    Bug("free_full frees the first page only", "paged", "I22", edit(
+        f"{BASE}.free_full", "self.free(free_index)", "self.free(free_index[:1])",
+    ), also=("I2", "I4")),
+    Bug("a segment's last, half-filled page is forgotten", "paged", "I22", edit(
         f"{PAGES}._free_segments", GIVE_BACK,
         "forgets = lengths[-1] > self.page_size and lengths[-1] % self.page_size > 0\n"
         "    segments.num_pages[-1] -= forgets\n"
         f"    pages = pages[: pages.shape[0] - forgets]\n    {GIVE_BACK}",
-    )),
+    ), also=("I2",), entry=19),
     Bug("page ids come back in reverse", "paged", "I71", edit(
         f"{PAGES}._free_pages", "self.release(pages)", "self.release(pages[::-1])",
     ), False),
+    Bug("a staged page has an owner until it is sorted in", "paged", "I20", edit(
+        f"{BOOK}.release", "self.states.mark(pages, STAGED)", "pass",
+    ), limits=SORTED, also=("I4", "I34")),
     Bug("an empty free crashes", "paged", "I55", edit(
         f"{PAGED}.free", "if free_index.shape[0]:", "if free_index.amax() is not None:",
     )),
@@ -82,7 +97,7 @@ GROUPS = (
     Bug("a nested group loses the outer one", "paged", "I21", edit(
         f"{BASE}.free_group_begin",
         OPEN, f"{OPEN}\n        self._book.forget_group()\n    if False:",
-    )),
+    ), entry=20),
     Bug("a nested group is accepted", "token", "I21", edit(
         f"{BASE}.free_group_begin", OPEN, "if False:",
     )),
@@ -102,7 +117,10 @@ GROUPS = (
     ), also=("I1",)),
     Bug("a group's piles change places", "paged", "I71", edit(
         f"{PAGES}.release_parked", "for pile in piles:", "for pile in piles[::-1]:",
-    ), False),
+    ), False, entry=84),
+    Bug("a parked page has an owner until the group ends", "paged", "I20", edit(
+        f"{PAGES}._free_pages", "self.states.mark(pages, PARKED_PAGES)", "pass",
+    ), also=("I4",), entry=84),
     Bug("a group frees page ids at once", "paged", "I1", edit(
         f"{PAGES}._free_pages", "if self.group_is_open:",
         "if self.group_is_open:\n        self.free_list.give(pages)\n"
@@ -116,7 +134,7 @@ GROUPS = (
 STORAGE = (
     Bug("alloc gives a view of the free list", "token", "I54", edit(
         f"{SLOTS}.take_slots", "self.arrays.copy(self.take(count))", "self.take(count)",
-    )),
+    ), entry=53),
     Bug("get_all_free_pages gives the list itself", "paged", "I54", edit(
         f"{BOOK}.all_free", JOINED,
         f"self.free_list.free() if not self.free_list.num_staged else {JOINED}",
@@ -139,7 +157,7 @@ STORAGE = (
 LIFE_CYCLE = (
     Bug("clear forgets what is staged", "paged", "I66", edit(
         f"{LIST}.reset", "self.num_staged = 0", "pass",
-    ), limits=SORTED),
+    ), limits=SORTED, entry=56),
     Bug("clear leaves the group open", "paged", "I66", edit(
         f"{BOOK}.clear", "self.forget_group()", "self.num_parked = 0",
     )),
@@ -161,6 +179,12 @@ LIFE_CYCLE = (
     Bug("a translation changes ids", "paged", "I37", edit(
         f"{BASE}.translate_kv_indices_for_transfer", ".clone()", " + 1",
     )),
+    Bug("a backup leaves out the last slot", "paged", "I38", edit(
+        f"{BASE}.get_cpu_copy", "indices, mamba_indices", "indices[:-1], mamba_indices",
+    )),
+    Bug("a backup is forwarded to a method that the pool lacks", "paged", "I53", edit(
+        f"{BASE}.get_cpu_copy", ").get_cpu_copy(", ").copy_to_host(",
+    ), entry=50),
 )  # fmt: skip
 
 BUGS = (*FREES, *GROUPS, *STORAGE, *LIFE_CYCLE)

@@ -20,6 +20,15 @@ BUGS = (
     Bug("a holder gets a second row", "rows", "I26", edit(
         f"{ROWS}.alloc", "if req.kv.req_pool_idx is None]\n", "]\n",
     ), also=("I11",)),
+    Bug("a holder's row goes back between chunks", "rows", "I25", edit(
+        f"{ROWS}.alloc", "rowless =",
+        "for req in requests:\n"
+        "        if req.kv.req_pool_idx is not None:\n"
+        "            self._is_held[req.kv.req_pool_idx] = False\n"
+        "            self.free_slots.insert(0, req.kv.req_pool_idx)\n"
+        "            req.kv.req_pool_idx = None\n"
+        "    rowless =",
+    ), also=("I9", "I11", "I26", "I28", "I68"), entry=1),
     Bug("free leaves the row with the request", "rows", "I27", edit(
         f"{ROWS}.free", "req.kv.req_pool_idx = None", "pass",
     )),
@@ -28,12 +37,21 @@ BUGS = (
     )),
     Bug("rows are taken before they are counted", "rows", "I9", edit(
         f"{ROWS}.alloc_rows", "return None", "del self.free_slots[-count:]\n        return None",
-    )),
+    ), entry=81),
     Bug("requests get rows one by one until none is left", "rows", "I9", edit(
         f"{ROWS}.alloc", "if rows is None:",
         "if rows is None:\n"
         "        for req in rowless[:len(self.free_slots)]:\n"
         "            req.kv.req_pool_idx = self.free_slots[0]",
+    )),
+    Bug("the table has no line for the last row", "rows", "I29", edit(
+        f"{ROWS}.__init__", "(self.size + 1, self.max", "(self.size, self.max",
+    )),
+    Bug("the generations end before the last row", "rows", "I29", edit(
+        f"{ROWS}.__init__", "torch.zeros(self.size + 1,", "torch.zeros(self.size,",
+    )),
+    Bug("a row is one token short", "rows", "I30", edit(
+        f"{ROWS}.__init__", "+ 1, self.max_context_len)", "+ 1, self.max_context_len - 1)",
     )),
     Bug("row 0 is handed out", "rows", "I3", edit(
         f"{ROWS}.clear", "range(1, self.size + 1)", "range(self.size)",
@@ -52,19 +70,19 @@ BUGS = (
     )),
     Bug("a stale handle may write", "rows", "I28", edit(
         f"{ROWS}.write", "if not self.is_current(handle):", "if False:",
-    )),
+    ), entry=2),
     Bug("a handle stays current after free", "rows", "I28", edit(
         f"{ROWS}.is_current", "and bool(self._is_held[row])", "",
     )),
     Bug("a handle is current for the next holder", "rows", "I28", edit(
         f"{ROWS}.is_current", "== generation", ">= generation",
-    )),
+    ), entry=2),
     Bug("a free row may be freed", "rows", "I4", edit(
         f"{ROWS}._row_fault", "if not self._is_held[row]:", "if False:",
     )),
     Bug("row 0 may be freed", "rows", "I4", edit(
-        f"{ROWS}._row_fault", "if row == 0:", "if False:",
-    ), False),  # a row that isn't held is refused all the same, as another kind
+        f"{ROWS}._row_fault", "if row == 0:", "if row == 0:\n        return None\n    if False:",
+    )),
     Bug("a row may be named twice", "rows", "I4", edit(
         f"{ROWS}.free_rows", "if row in seen:", "if False:",
     )),

@@ -104,8 +104,9 @@ REFUSALS = (
         f"{BATCHES}:_row_errors", "and np.maximum.reduce(seq_lens) <= width", "",
     ), also=("I28",)),  # where it is short then, the pool is bound to the table
     Bug("row 0 is a row like any other", SYSTEM, "I4", edit(
-        "rows:ReqToTokenPool._row_fault", "if row == 0:", "if False:",
-    ), renamed=False),  # it is refused as another kind: nobody holds it
+        f"{BATCHES}:_row_errors", "ordered[0] >= 1", "ordered[0] >= 0",
+        "table, rows)[0]", "table, rows[rows > 0])[0]",
+    )),
     Bug("a row of another table is accepted", SYSTEM, "I4", edit(
         f"{BATCHES}:_table_errors", "if book.table not in (None, table):", "if False:",
     )),

@@ -48,6 +48,8 @@ class Factory:
     misuse: bool = False
     #: (system, command name) pairs whose misuse it is known to accept
     known: frozenset[tuple[str, str]] = frozenset()
+    #: commands of faulty callers that its subjects have among their calls
+    faulty: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.level not in LEVELS:

@@ -26,7 +26,7 @@ class PlantedSubject:
         self.bug = bug
         with bug.planted():
             self.inner = host.make(system, config)
-        self.calls = self.inner.calls | ({bug.faulty} if bug.faulty else set())
+        self.calls = self.inner.calls | {bug.faulty} - {""}
 
     def call(self, call: Call) -> Any:
         with self.bug.planted():
@@ -83,6 +83,7 @@ def factory(name: str) -> Factory:
         level="exact",
         misuse=True,
         known=frozenset((bug.system, command) for command in left_out),
+        faulty=frozenset({bug.faulty} - {""}),
     )
 
 

@@ -90,7 +90,12 @@ PAGED_DEFERRED = replace(
     config=PagedDeferredConfig,
     commands=(*PAGED_ROWS.commands, *misuse.SHARED, *misuse.PAGED, *growth_misuse.PAGED),
     lockstep=DeferredLockstep,
+    faulty=(),
 )
 TOKEN_DEFERRED = replace(
-    TOKEN, name="token_deferred", config=TokenDeferredConfig, lockstep=DeferredLockstep
+    TOKEN,
+    name="token_deferred",
+    config=TokenDeferredConfig,
+    lockstep=DeferredLockstep,
+    faulty=(),
 )

@@ -8,7 +8,7 @@ from typing import Self
 from impl import PagedTokenToKVPoolAllocator
 from properties.choices import Choices
 from properties.subjects.reference import EchoCache, ReferenceSubject
-from properties.systems import growth, growth_misuse, misuse, protocol_misuse, slots
+from properties.systems import faulty, growth, growth_misuse, misuse, protocol_misuse, slots
 from properties.systems.slot_model import SITUATIONS, SlotModel
 from properties.systems.system import Limits, System, allowed
 from reference import PagedTokenToKVPoolAllocator as Reference
@@ -97,4 +97,5 @@ PAGED = System(
     reference=reference,
     model=lambda config, target: SlotModel(config, target, paged=True),
     interface=PagedTokenToKVPoolAllocator,
+    faulty=faulty.PAGED,
 )

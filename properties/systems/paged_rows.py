@@ -14,6 +14,7 @@ from properties.subjects.reference import EchoCache, PagedRowsReference
 from properties.systems import growth, releases, slots
 from properties.systems.paged import PagedConfig
 from properties.systems.paged_rows_entries import ENTRIES
+from properties.systems.paged_rows_faulty import FAULTY
 from properties.systems.paged_rows_growth import GROWTH
 from properties.systems.paged_rows_lines import LINES
 from properties.systems.paged_rows_misuse import MISUSE
@@ -117,4 +118,5 @@ PAGED_ROWS = System(
     model=LineModel,
     interface=PagedTokenToKVPoolAllocator,
     beside=(ReqToTokenPool,),
+    faulty=FAULTY,
 )

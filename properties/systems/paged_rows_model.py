@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from properties.commands import Call, Command
-from properties.systems.row_model import RowSide, row_faults
+from properties.systems.row_model import RowSide, length_faults, row_faults
 from properties.systems.slot_model import SITUATIONS as SLOT_SITUATIONS
 from properties.systems.slot_model import Faults, Row, Side, SlotModel
 
@@ -234,6 +234,7 @@ class LineModel(SlotModel):
         """The allocator's lists, then the table, then who holds pages and rows."""
         assert isinstance(side, LineSide)
         faults = super().state_faults(command, before, after, side)
+        faults = faults or length_faults(after, side.pool)
         faults = faults or _table_faults(before.get("table", ()), after.get("table", ()), side)
         faults = faults or _holder_faults(after, side)
         if faults or after.get("bound", self.bound) == self.bound:

@@ -65,6 +65,9 @@ class _Release(Command):
     def call(self, model: SlotModel, side: Side) -> Call:
         return Call(self.method, {"free_index": self.named(side)})
 
+    def plainly(self) -> Command:
+        return Free(self.parts, self.naming)
+
     def settle(self, model: SlotModel, side: Side, value: Any) -> Faults:
         faults: Faults = []
         for name, pages in self.parts:
@@ -152,6 +155,9 @@ class _Segments(Command):
             return Call(self.method, {"segments": self.segments(side)})
         slots, start = self.segments(side)[0]
         return Call(self.method, {"free_index": slots, "start_pos": start})
+
+    def plainly(self) -> Command:
+        return Free(((self.request, self.pages),), "all")
 
     def settle(self, model: SlotModel, side: Side, value: Any) -> Faults:
         return side.give(self.request, self.pages, model.group, self.by_slots)

@@ -147,10 +147,12 @@ class RowModel:
         asked = call.args["need_size"] if "need_size" in call.args else len(call.args["reqs"])
         if len(value) != asked:
             return [("I6" if asked else "I68", f"{asked} rows asked, {len(value)} given: {value}")]
-        for request, row in zip(call.args.get("reqs", ()), value, strict=False):
-            if request["row"] is not None and row != request["row"]:
-                number = "I25" if row in [r["row"] for r in call.args["reqs"]] else "I26"
-                return [(number, f"a holder of row {request['row']} got row {row}")]
+        rows = [request["row"] for request in call.args.get("reqs", ())]
+        for held, row in zip(rows, value, strict=False):
+            if held not in (None, row):
+                # a second row beside the first, or the first one is gone
+                gone = row in rows or held in value or held in after.get("free", ())
+                return [("I25" if gone else "I26", f"the holder of row {held} got row {row}")]
         if "free" in after:
             lost = set(before["free"]) - set(after["free"]) - set(value)
             if lost:
@@ -158,8 +160,7 @@ class RowModel:
                 return [(number, f"rows {sorted(lost)} left the free list, not in {value}")]
         if "reqs" in call.args and after.get("requests", value) != value:
             return [("I26", f"rows {value} were given, the requests have {after['requests']}")]
-        held = [request["row"] for request in call.args.get("reqs", ())]
-        fresh = [row for row in value if row not in held]
+        fresh = [row for row in value if row not in rows]
         if fresh and after.get("hooked", fresh) != fresh:
             return [("I26", f"rows {fresh} are new, the hook was told {after['hooked']}")]
         return []
@@ -178,6 +179,8 @@ def row_faults(
     before: dict[str, Any], after: dict[str, Any], side: RowSide, cleared: bool = False
 ) -> Faults:
     """What of a row pool's state disagrees with who holds which row, and what was written."""
+    if faults := length_faults(after, side):
+        return faults
     for row, generation in enumerate(after.get("generations", ())):
         if generation < before["generations"][row]:
             was = before["generations"][row]
@@ -199,4 +202,16 @@ def row_faults(
     if after.get("held", owned) != owned:
         number = "I66" if cleared else "I34"
         return [(number, f"held are {after['held']}, by the ledger {owned}")]
+    return []
+
+
+def length_faults(state: dict[str, Any], side: RowSide) -> Faults:
+    """I29, I30: each table has a line for every row, and the row table a column for every token."""
+    last, width = len(side.table) - 1, len(side.table[0])
+    for name in ("table", "generations"):
+        if (length := len(state.get(name, side.table))) <= last:
+            return [("I29", f"rows up to {last} are handed out, {name} ends at {length - 1}")]
+    for row, line in enumerate(state.get("table", ())):
+        if len(line) < width:
+            return [("I30", f"row {row} is {len(line)} long, {width} tokens may be allocated")]
     return []

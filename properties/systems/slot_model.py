@@ -208,16 +208,19 @@ class SlotModel:
         self, command: Command, call: Call, value: Any, before: dict[str, Any],
         after: dict[str, Any], side: Side,
     ) -> Faults:  # fmt: skip
-        """I68, I6: as many slots as asked for, and the pages that left the free list."""
+        """I68, I6, I52: as many slots as asked for, the pages that left the free list, whole."""
         if call.method not in ALLOCATING:
             return []
         asked = sum(tokens for _, tokens, _ in self.chunks(command, side))
         if len(value) != asked:
             return [("I6" if asked else "I68", f"{asked} slots asked, {len(value)} given: {value}")]
+        pages = {slot // self.page_size for slot in value}
+        if call.method == "alloc" and len(pages) * self.page_size != len(value):
+            return [("I52", f"{value} are not whole pages of {self.page_size} slots")]
         if "free" not in after:
             return []
         taken = set(_available(before)).difference(_available(after))
-        lost = taken.difference([slot // self.page_size for slot in value])
+        lost = taken - pages
         if lost:
             kind = "I6" if asked else "I68"
             return [
@@ -266,8 +269,10 @@ class SlotModel:
     def state_faults(
         self, command: Command, before: dict[str, Any], after: dict[str, Any], side: Side
     ) -> Faults:
-        """I66, I21, I1, I3, I34, I2: the lists that the subject shows against the ledger."""
+        """I52, I66, I21, I1, I3, I34, I2, I20: what the subject shows against the ledger."""
         ledger = side.ledger
+        if (shown := after.get("page_size", self.page_size)) != self.page_size:
+            return [("I52", f"the page size is {shown}, ids come in pages of {self.page_size}")]
         if "free" in after:
             parked = None
             if "parked_slots" in after:
@@ -285,10 +290,18 @@ class SlotModel:
         due = ledger.num_available_pages() * self.page_size
         if after.get("available", due) != due:
             return [("I2", f"available_size() is {after['available']}, by the ledger {due}")]
+        return self._owner_faults(after, ledger)
+
+    def _owner_faults(self, after: dict[str, Any], ledger: Ledger) -> Faults:
+        """I20, I34: owned is what is out, and no longer what was freed and waits somewhere."""
         owned = sorted(ledger.owned_pages())
-        if list(after.get("holders", owned)) != owned:
-            return [("I34", f"holders are {after['holders']}, by the ledger {owned} are owned")]
-        return []
+        held = list(after.get("holders", owned))
+        if held == owned:
+            return []
+        late = set(held).difference(owned)
+        if late and late <= ledger.parked_pages().union(after.get("staged", ())):
+            return [("I20", f"pages {sorted(late)} are freed, parked or staged, and still owned")]
+        return [("I34", f"holders are {after['holders']}, by the ledger {owned} are owned")]
 
 
 def _available(state: dict[str, Any]) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Self
 from impl import TokenToKVPoolAllocator
 from properties.choices import Choices
 from properties.subjects.reference import EchoCache, ReferenceSubject
-from properties.systems import growth_misuse, misuse, protocol_misuse, slots
+from properties.systems import faulty, growth_misuse, misuse, protocol_misuse, slots
 from properties.systems.slot_model import SITUATIONS, SlotModel
 from properties.systems.system import Limits, System, allowed
 from reference import TokenToKVPoolAllocator as Reference
@@ -63,4 +63,5 @@ TOKEN = System(
     reference=reference,
     model=lambda config, target: SlotModel(config, target, paged=False),
     interface=TokenToKVPoolAllocator,
+    faulty=faulty.TOKEN,
 )
