@@ -11,6 +11,7 @@ from pathlib import Path
 from fuzz import table
 from fuzz.campaign.coordinator import Campaign
 from fuzz.campaign.lanes import joined
+from fuzz.campaign.reading import log_interval
 from fuzz.campaign.selftest import Trial, trials
 from fuzz.campaign.store import Store
 from fuzz.campaign.task import Lane
@@ -50,7 +51,7 @@ def run(lanes: Sequence[Lane], settings: Settings, corpus: Path | None) -> int:
     _summary(campaign, tests)
     if broken is not None:
         raise broken
-    return FOUND if campaign.told.red or _failed(tests, campaign) else CLEAN
+    return FOUND if campaign.casebook.red or _failed(tests, campaign) else CLEAN
 
 
 def _summary(campaign: Campaign, tests: Sequence[Trial]) -> None:
@@ -79,7 +80,7 @@ def _summary(campaign: Campaign, tests: Sequence[Trial]) -> None:
         if folder != campaign.store.traces:
             print(f"could not be saved under {folder}:\n{text}", file=sys.stderr)
     print(verdict(campaign, tests), flush=True)
-    campaign.log_interval()
+    log_interval(campaign)
     campaign.store.log("end", verdict=verdict(campaign, tests))
 
 
@@ -98,19 +99,19 @@ def _self_test(tests: Sequence[Trial], campaign: Campaign) -> str:
 
 def verdict(campaign: Campaign, tests: Sequence[Trial]) -> str:
     """The last line of a campaign."""
-    seconds = min(campaign.seconds, campaign.ended)
+    seconds = campaign.lasted
     rounds = sum(track.rounds for track in campaign.tracks.values())
     rate = campaign.steps / seconds if seconds else 0.0
     did = (
         f"{campaign.steps:,} steps in {rounds:,} rounds, {seconds:.1f} s, {rate:,.0f} steps/s;"
-        f" {campaign.features:,} features, {campaign.told.entries:,} traces kept"
+        f" {campaign.features:,} features, {campaign.kept:,} traces kept"
     )
     stopped = " (stopped early)" if campaign.stop.asked else ""
     if _failed(tests, campaign):
         return f"RED: the self-test failed: {did}{stopped}"
-    if campaign.told.errors:
-        return f"RED: {len(campaign.told.errors)} errors of the harness: {did}{stopped}"
-    found = +campaign.told.findings
+    if campaign.casebook.errors:
+        return f"RED: {len(campaign.casebook.errors)} errors of the harness: {did}{stopped}"
+    found = +campaign.casebook.findings
     if not found:
         return f"clean: {did}{stopped}"
     words = ", ".join(f"{kinds[0]} {kinds[1]} x{count}" for kinds, count in found.items())

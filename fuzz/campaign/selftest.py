@@ -18,6 +18,7 @@ from properties.subjects import Factory, TensorSubject
 
 # The rarest planted bugs need thousands of steps, some seconds.
 LONGEST_SECONDS = 60.0
+MOST_DEATHS = 5
 
 
 @dataclass
@@ -28,6 +29,7 @@ class Trial:
     lane: Lane
     expected: frozenset[str]
     tries: int = 0
+    deaths: int = 0
     seconds: float = 0.0
     #: what was found, or why it can't be any more
     verdict: str = ""
@@ -36,14 +38,19 @@ class Trial:
 
     def judge(self, report: dict[str, Any]) -> None:
         """Books the report of a round of it."""
+        if self.verdict:
+            return
         self.seconds += report.get("blind_seconds", 0.0)
         number = report.get("number")
         if number in self.expected:
             self.passed, self.verdict = True, f"{self.name}: {number}"
         elif number is not None:
             self.wrong.append(number)
-        elif "error" in report or "unusable" in report or "died" in report:
+        elif "error" in report or "unusable" in report:
             self.verdict = f"{self.name}: {report}"
+        elif "died" in report:  # somebody may have ended the worker
+            self.deaths += 1
+            self.verdict = f"{self.name}: {report}" if self.deaths > MOST_DEATHS else ""
         if not self.verdict and self.seconds > LONGEST_SECONDS:
             told = f", but {', '.join(sorted(set(self.wrong)))}" if self.wrong else ""
             wanted = "/".join(sorted(self.expected))
