@@ -1,4 +1,4 @@
-"""The command line of the jobs: `python -m fuzz run|replay|minimize`.
+"""The command line of the jobs: `python -m fuzz run|replay|minimize|…`.
 
 Exit status: 0 clean, 1 findings, 2 unusable input (one line on stderr, no traceback).
 """
@@ -12,14 +12,14 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from fuzz import options, process, run, traces
+from fuzz import doctor, merge, options, process, run, traces
 from properties.commands import UnusableTrace
 from properties.subjects import UnusableSubject
 
 UNUSABLE = 2
 # An error repeats what was given; nobody wants to read a megabyte of it.
 LONGEST_MESSAGE = 1000
-JOBS = (run, traces)
+JOBS = (run, traces, merge, doctor)
 
 
 class Parser(argparse.ArgumentParser):

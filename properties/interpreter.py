@@ -11,6 +11,8 @@ import os
 
 import torch
 
+# Looking for a GPU must not touch it: what has touched one can't be forked any more.
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
