@@ -1,4 +1,6 @@
-"""What a run did, as a table: per system and command the count, the outcomes, the time."""
+"""Tables of a job's results; that of a run has a line for each system and command: the count, the
+outcomes, the time.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,8 @@ from properties.seeded import Tally
 
 HEADINGS = ("system", "command", "count", "served", "short", "refused", "µs/step")
 Row = tuple[str, ...]
+# Words stand to the left of their column, numbers to the right.
+LEFT_COLUMNS = 2
 
 
 def rows(system: str, commands: Sequence[str], tally: Tally) -> list[Row]:
@@ -29,20 +33,20 @@ def rows(system: str, commands: Sequence[str], tally: Tally) -> list[Row]:
     return found
 
 
-def plain(lines: Sequence[Row]) -> str:
+def plain(lines: Sequence[Row], headings: Row = HEADINGS, left: int = LEFT_COLUMNS) -> str:
     """The table in columns of text."""
-    whole = [HEADINGS, *lines]
-    widths = [max(len(line[i]) for line in whole) for i in range(len(HEADINGS))]
+    whole = [headings, *lines]
+    widths = [max(len(line[i]) for line in whole) for i in range(len(headings))]
     return "\n".join(
         "  ".join(
-            cell.ljust(width) if i < 2 else cell.rjust(width)
+            cell.ljust(width) if i < left else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in whole
     )
 
 
-def show(lines: Sequence[Row]) -> None:
+def show(lines: Sequence[Row], headings: Row = HEADINGS, left: int = LEFT_COLUMNS) -> None:
     """Prints the table, drawn where a terminal and rich are there."""
     if sys.stdout.isatty():
         try:
@@ -51,11 +55,11 @@ def show(lines: Sequence[Row]) -> None:
         except ImportError:
             pass
         else:
-            drawn = Table(*HEADINGS[:2])
-            for heading in HEADINGS[2:]:
+            drawn = Table(*headings[:left])
+            for heading in headings[left:]:
                 drawn.add_column(heading, justify="right")
             for line in lines:
                 drawn.add_row(*line)
             Console().print(drawn)
             return
-    print(plain(lines), flush=True)
+    print(plain(lines, headings, left), flush=True)

@@ -37,6 +37,11 @@ PROFILES = {
 }
 
 
+def profile(name: str = "kvledger") -> settings:
+    """Hypothesis settings of one of the profiles."""
+    return settings(**_COMMON, **PROFILES[name])  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True)
 class UnderTest:
     """What the command line put under test."""
@@ -92,8 +97,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "system(name): the system that a test drives")
     config.addinivalue_line("markers", "of_subject(name): a test about one foreign subject")
     config.addinivalue_line("markers", "misuse: a test that needs --misuse on a foreign subject")
-    for name, values in PROFILES.items():
-        settings.register_profile(name, settings(**_COMMON, **values))  # type: ignore[arg-type]
+    for name in PROFILES:
+        settings.register_profile(name, profile(name))
     if not config.getoption("--hypothesis-profile", default=None):
         # explicitly, because with CI set Hypothesis loads a profile of its own
         settings.load_profile("kvledger")

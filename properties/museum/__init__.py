@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from properties.planted import BUGS, ENTRIES, SLOW, Bug
 from properties.trace import Trace, load
@@ -59,11 +60,9 @@ def exhibit_of(bug: Bug) -> Exhibit:
 
 def exhibits() -> list[Exhibit]:
     """All exhibits, by the number of the real bug."""
-    found = json.loads(INDEX.read_text(encoding="utf-8"))
-    return [
-        Exhibit(**{key: tuple(v) if isinstance(v, list) else v for key, v in each.items()})
-        for each in found
-    ]
+    found: list[dict[str, Any]] = json.loads(INDEX.read_text(encoding="utf-8"))
+    lists = ("upstream", "systems")
+    return [Exhibit(**{**each, **{key: tuple(each[key]) for key in lists}}) for each in found]
 
 
 def write_index(shown: list[Exhibit]) -> None:

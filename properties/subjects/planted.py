@@ -90,6 +90,7 @@ def factory(name: str) -> Factory:
 def _bug(slug: str) -> Bug:
     if slug in BY_SLUG:
         return BY_SLUG[slug]
-    close = difflib.get_close_matches(slug, BY_SLUG, MOST_NAMED, cutoff=0.4) or list(BY_SLUG)
-    names = ", ".join(f"{PLANTED}{each}" for each in close[:MOST_NAMED])
+    close = [each for each in BY_SLUG if slug in each]
+    close += difflib.get_close_matches(slug, BY_SLUG, MOST_NAMED, cutoff=0.4)
+    names = ", ".join(f"{PLANTED}{each}" for each in dict.fromkeys([*close, *BY_SLUG][:MOST_NAMED]))
     raise UnusableSubject(f"no planted bug is called {slug[:60]!r}; some are {names}")
