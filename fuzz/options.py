@@ -20,6 +20,7 @@ from properties.systems.system import Limits
 
 DEFAULT_SECONDS = 20.0
 DEFAULT_LIMIT = 60.0
+CAMPAIGN_SWITCHES = ("no_feedback", "measure_feedback", "until_found")
 # More processes than any machine has cores are a slip.
 MOST_WORKERS = 1024
 SUBJECTS = f"{', '.join(BUILT_IN)} or module:factory, or planted:BUG"
@@ -38,6 +39,8 @@ class Settings:
     feedback: bool
     #: whether rounds are run with feedback and without, to compare
     twice: bool
+    #: whether the first finding ends it
+    until_found: bool = False
 
 
 class Jobs(Protocol):
@@ -67,7 +70,7 @@ def budget(args: argparse.Namespace) -> Budget:
     if args.steps is not None:
         if args.steps < 1:
             raise Unusable(f"--steps is {args.steps}; at least 1 is allowed")
-        for name in ("workers", "corpus", "shard", "limit", "no_feedback", "measure_feedback"):
+        for name in ("workers", "corpus", "shard", "limit", *CAMPAIGN_SWITCHES):
             if getattr(args, name) not in (None, False):
                 word = name.replace("_", "-")
                 raise Unusable(f"--{word} is for a campaign; --steps runs none")
@@ -81,7 +84,7 @@ def budget(args: argparse.Namespace) -> Budget:
     return Budget(seconds=seconds)
 
 
-def campaign(args: argparse.Namespace, asked: Budget, seed: int) -> Settings:
+def campaign(args: argparse.Namespace, seconds: float, seed: int) -> Settings:
     """How the campaign that was asked for is to be run."""
     workers = 1 if args.workers is None else args.workers
     if not 1 <= workers <= MOST_WORKERS:
@@ -91,14 +94,14 @@ def campaign(args: argparse.Namespace, asked: Budget, seed: int) -> Settings:
         raise Unusable(f"--limit is {limit}; a finite number of seconds above 0 is allowed")
     if args.no_feedback and args.measure_feedback:
         raise Unusable("--no-feedback and --measure-feedback were both given; give one of them")
-    assert asked.seconds is not None
     return Settings(
-        seconds=asked.seconds,
+        seconds=seconds,
         workers=workers,
         seed=f"{seed}/{_shard(args.shard)}",
         limit=limit,
         feedback=not args.no_feedback,
         twice=args.measure_feedback,
+        until_found=args.until_found,
     )
 
 
@@ -186,6 +189,8 @@ def _check_limits(system: System, limits: Limits, factory: Factory) -> None:
             words = ", ".join(map(str, dict.fromkeys(supported)))
             raise Unusable(f"--only {name}={beyond[0]}: subject {factory.name} allows {words}")
     whole = {**factory.limits.get(system.name, {}), **limits}
+    if not whole:
+        return
     try:
         for config in Every(system.name).walk(lambda choices: system.config.draw(choices, whole)):
             if problem := config.problem():

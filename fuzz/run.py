@@ -30,6 +30,7 @@ def add(jobs: options.Jobs) -> None:
     )
     job.add_argument("--shard", metavar="I/N", help="part I of N machines, each with other seeds")
     job.add_argument("--limit", type=float, metavar="S", help="seconds for one trace (default: 60)")
+    job.add_argument("--until-found", action="store_true", help="end at the first finding")
     job.add_argument("--no-feedback", action="store_true", help="learn nothing from what is met")
     job.add_argument(
         "--measure-feedback", action="store_true", help="run each round with feedback and without"
@@ -50,12 +51,13 @@ def add(jobs: options.Jobs) -> None:
 def start(args: argparse.Namespace) -> int:
     """Runs what the arguments ask for; the exit status."""
     budget = options.budget(args)
+    seed = secrets.randbelow(2**32) if args.seed is None else args.seed
+    settings = None if budget.seconds is None else options.campaign(args, budget.seconds, seed)
     factory = options.subject(args.subject)
     chosen = options.systems(args.systems, factory)
     limits = options.only(args.only, chosen, factory)
-    seed = secrets.randbelow(2**32) if args.seed is None else args.seed
     misuse = True if args.misuse else None
-    if budget.steps is not None:
+    if settings is None:
         plans = [
             Plan(
                 system=system,
@@ -67,7 +69,7 @@ def start(args: argparse.Namespace) -> int:
             )
             for system in chosen
         ]
-        return steps.run(plans, budget.steps)
+        return steps.run(plans, budget.steps or 0)
     lanes = [
         Lane(
             system=system.name,
@@ -79,4 +81,4 @@ def start(args: argparse.Namespace) -> int:
         for system in chosen
         for subject in backends(args.subject, system.name)
     ]
-    return campaign.run(lanes, options.campaign(args, budget, seed), args.corpus)
+    return campaign.run(lanes, settings, args.corpus)

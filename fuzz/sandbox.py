@@ -6,6 +6,7 @@ Before each command the child says which, so that the one that ended it is known
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import select
@@ -17,10 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from properties.commands import Command
-from properties.minimize import Judge
+from properties.minimize import Judge, minimize
 from properties.report import replay_line
 from properties.subjects import Factory
 from properties.trace import Replay, Trace
+
+# What a candidate that hangs gets at least, and how much slower than before a child may be.
+LEAST_SECONDS, SLOWER = 0.25, 4
 
 
 @dataclass(frozen=True)
@@ -31,18 +35,21 @@ class Fate:
     #: index of the last command that was begun; -1 when it ended before the first
     last: int
     message: str = ""
+    #: seconds until the last command was begun
+    reached: float = 0.0
 
 
 def fate(trace: Trace, factory: Factory, seconds: float) -> Fate:
     """Replays the trace in a child that gets so many seconds."""
     reading, writing = os.pipe()
+    started = time.monotonic()
     child = os.fork()
     if child == 0:
         os.close(reading)
         _replay(trace, factory, writing)
     os.close(writing)
     try:
-        text, in_time = _read(reading, seconds)
+        text, in_time, heard = _read(reading, seconds)
     finally:
         os.close(reading)
     if not in_time:
@@ -52,7 +59,7 @@ def fate(trace: Trace, factory: Factory, seconds: float) -> Fate:
     begun = [int(line) for line in lines if line.isdecimal()]
     last = begun[-1] if begun else -1
     if not in_time:
-        return Fate("hung", last, f"no end within {seconds:g} s")
+        return Fate("hung", last, f"no end within {seconds:g} s", heard - started)
     if lines and lines[-1].startswith("{"):
         told: dict[str, Any] = json.loads(lines[-1])
         return Fate(told["number"], last, told["message"])
@@ -68,6 +75,20 @@ def told(trace: Trace, found: Fate, path: Path | None = None) -> str:
     return "\n".join([ending, *lines])
 
 
+def shortened(trace: Trace, factory: Factory, seconds: float) -> Trace | None:
+    """The minimal trace that ends as this one does; None if this one doesn't any more.
+
+    A trace that hangs costs all the time that it gets: candidates get what the trace took until
+    its last command, several times over.
+    """
+    found = fate(trace, factory, seconds)
+    if found.number != trace.invariant:
+        return None
+    if found.number == "hung":
+        seconds = min(seconds, LEAST_SECONDS + SLOWER * found.reached)
+    return minimize(trace, factory, judge=judge(factory, seconds))
+
+
 def judge(factory: Factory, seconds: float) -> Judge:
     """Judges candidates of a minimiser in children."""
 
@@ -81,6 +102,7 @@ def judge(factory: Factory, seconds: float) -> Judge:
 def _replay(trace: Trace, factory: Factory, writing: int) -> None:
     """The child: never returns."""
     code = 1
+    faulthandler.disable()  # the parent tells how it ended
     try:
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
             signal.signal(each, signal.SIG_DFL)
@@ -99,18 +121,20 @@ def _say(writing: int, text: str) -> None:
         data = data[os.write(writing, data) :]
 
 
-def _read(reading: int, seconds: float) -> tuple[str, bool]:
-    """All that the child says, and whether it ended in time."""
+def _read(reading: int, seconds: float) -> tuple[str, bool, float]:
+    """All that the child says, whether it ended in time, and when it was last heard."""
     parts: list[bytes] = []
-    deadline = time.monotonic() + seconds
+    heard = time.monotonic()
+    deadline = heard + seconds
     while True:
         ready, _, _ = select.select([reading], [], [], max(0.0, deadline - time.monotonic()))
         if not ready:
-            return b"".join(parts).decode(), False
+            return b"".join(parts).decode(), False, heard
         part = os.read(reading, 65536)
         if not part:
-            return b"".join(parts).decode(), True
+            return b"".join(parts).decode(), True, heard
         parts.append(part)
+        heard = time.monotonic()
 
 
 def _how(status: int) -> str:

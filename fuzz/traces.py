@@ -81,11 +81,10 @@ def minimize(path: Path, subject_name: str | None, out: Path | None) -> int:
 
 def _minimize_fatal(trace: Trace, factory: Factory, path: Path, out: Path | None) -> int:
     """The same for a trace that ends its process, or never does: candidates run in children."""
-    judge = sandbox.judge(factory, LONGEST_SECONDS)
-    if judge(trace)[0] != trace.invariant:
+    short = sandbox.shortened(trace, factory, LONGEST_SECONDS)
+    if short is None:
         print(f"{path}: no longer fails; nothing to minimise", flush=True)
         return CLEAN
-    short = shorten(trace, factory, judge=judge)
     out = path.with_suffix(".min.json") if out is None else out
     _write(short, out)
     print(sandbox.told(short, sandbox.fate(short, factory, LONGEST_SECONDS), out), flush=True)

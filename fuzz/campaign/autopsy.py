@@ -26,26 +26,21 @@ from properties.seeded import Plan, Tally, drive
 from properties.subjects import standin
 from properties.trace import Trace, load, versions
 
-# A candidate that hangs costs this much; the trace as found got the whole limit.
-SHORT_LIMIT = 2.0
-
 
 def shortened(task: Task, plan: Plan) -> dict[str, Any]:
     """The minimal trace of a finding, its text and its story; or why there is none."""
     trace, factory = load(Path(task.bases[0])), plan.factory
     if trace.invariant in FATAL:
-        seconds = min(SHORT_LIMIT, task.limit)
-        judge = sandbox.judge(factory, seconds)
-        if judge(trace)[0] != trace.invariant:
-            return {"whole": f"{trace.invariant} doesn't come again on replay: not minimised"}
-        short = minimize(trace, factory, judge=judge)
-        story = sandbox.told(short, sandbox.fate(short, factory, seconds))
+        short = sandbox.shortened(trace, factory, task.seconds)
+        if short is None:
+            return {"whole": f"{trace.invariant} doesn't come again on replay"}
+        story = sandbox.told(short, sandbox.fate(short, factory, task.seconds))
         return {"text": short.dumps(), "story": story, "key": key(short)}
     if not breaks(trace, factory):
-        return {"whole": f"{trace.invariant} doesn't come again on replay: not minimised"}
+        return {"whole": f"{trace.invariant} doesn't come again on replay"}
     short = minimize(trace, factory)
     if not breaks(short, factory):
-        return {"whole": f"{trace.invariant} comes and goes on replay: not minimised"}
+        return {"whole": f"{trace.invariant} comes and goes on replay"}
     return {"text": short.dumps(), "story": describe(short, factory.make), "key": key(short)}
 
 

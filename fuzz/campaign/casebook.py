@@ -90,7 +90,9 @@ class Casebook:
             limit = LONGEST_SECONDS + self.limit
             # As its seed the task carries what the trace breaks.
             self.urgent.append(
-                self._task(SHORTEN, lane, seed=number, bases=(str(path),), limit=limit)
+                self._task(
+                    SHORTEN, lane, seed=number, bases=(str(path),), seconds=self.limit, limit=limit
+                )
             )
             return
         self.findings[alike] += 1

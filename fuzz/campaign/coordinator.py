@@ -92,7 +92,8 @@ class Campaign:
     def _over(self, crew: Crew) -> bool:
         if self.stop.asked:
             return True
-        if self.seconds < self.settings.seconds or self.casebook.urgent:
+        enough = self.seconds >= self.settings.seconds or self.found_enough
+        if not enough or self.casebook.urgent:
             return False
         return all(member.task is None or member.task.kind in ROUNDS for member in crew.members)
 
@@ -251,6 +252,11 @@ class Campaign:
             self.store.log("entry", file=path.name, system=system, features=len(fresh))
         if "found" in report:
             self.casebook.found(task.lane, report)
+
+    @property
+    def found_enough(self) -> bool:
+        """Whether one finding was asked for and is there."""
+        return self.settings.until_found and self.casebook.findings.total() > 0
 
     @property
     def steps(self) -> int:

@@ -85,10 +85,9 @@ def _summary(campaign: Campaign, tests: Sequence[Trial]) -> None:
 
 
 def _failed(tests: Sequence[Trial], campaign: Campaign) -> bool:
-    """Whether the self-test says that nothing can be said; a run that was stopped early may."""
-    return any(test.verdict and not test.passed for test in tests) or (
-        not campaign.stop.asked and not all(test.passed for test in tests)
-    )
+    """Whether the self-test says that nothing can be said; one cut short by the end of all may."""
+    cut_short = campaign.stop.asked or campaign.found_enough
+    return any(not test.passed and (test.verdict or not cut_short) for test in tests)
 
 
 def _self_test(tests: Sequence[Trial], campaign: Campaign) -> str:
