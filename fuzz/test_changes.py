@@ -158,3 +158,11 @@ def test_configs_change_too() -> None:
     assert 80 < same < 180
     one_field = [c for c in found if sum(vars(c)[k] != vars(CONFIG)[k] for k in vars(c)) == 1]
     assert one_field
+
+
+def test_misuse_by_a_changed_number_is_left_out() -> None:
+    """Where misuse isn't judged, a number that makes misuse of a command isn't run."""
+    commands = (Alloc(0, -1), Alloc(1, 1), Alloc(2, -7))
+    base = Trace(system=PAGED, config=CONFIG, commands=commands)
+    assert told(plan(), rounds.REPLAYED, "", [base]) == list(commands)
+    assert told(plan(misuse=False), rounds.REPLAYED, "", [base]) == [Alloc(1, 1)]

@@ -18,6 +18,7 @@ from pathlib import Path
 from hypothesis.stateful import run_state_machine_as_test
 
 import fuzz
+from fuzz.findings import note
 from properties.checks import STEPS
 from properties.invariants import Violation
 from properties.machine import machine
@@ -27,7 +28,6 @@ from properties.planted import Bug
 from properties.plugin import profile
 from properties.seeded import Finding, Plan, Tally, rounds
 from properties.subjects import load
-from properties.systems import SYSTEMS
 from properties.trace import Replay, Trace
 from properties.trace import load as load_trace
 
@@ -48,8 +48,8 @@ class Found:
 
 
 def plan_of(bug: Bug) -> Plan:
-    """What its system's test would run, were the bug in `impl`."""
-    return Plan(system=SYSTEMS[bug.system], factory=load(f"planted:{bug.slug}"), seed=0)
+    """What its system's test would run, were the bug in `impl`; that of kernels narrows it."""
+    return Plan(system=bug.narrowed(), factory=load(f"planted:{bug.slug}"), seed=0)
 
 
 def by_tests(bug: Bug, budget_seconds: float) -> Found | None:
@@ -85,11 +85,16 @@ def by_run(bug: Bug, budget_seconds: float) -> Found | None:
             bug.system, "--subject", f"planted:{bug.slug}", "--seconds", str(budget_seconds),
             "--workers", "1", "--corpus", corpus, "--until-found",
         )  # fmt: skip
-        with _child("run", *arguments) as child, contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(budget_seconds + GRACE_SECONDS)
+        with _child("run", *arguments) as child:
+            try:
+                _, told = child.communicate(timeout=budget_seconds + GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                told = "it did not end"
         seconds = time.monotonic() - begun
         short = min(_findings(Path(corpus)), key=lambda trace: len(trace.commands), default=None)
     if short is None:
+        if child.returncode not in (0, 1):
+            note(f"{bug.slug}: fuzz run failed: {(told.splitlines() or ['nothing said'])[-1]}")
         return None
     return Found(invariant=str(short.invariant), seconds=seconds, commands=len(short.commands))
 
@@ -99,7 +104,7 @@ def _findings(corpus: Path) -> list[Trace]:
 
 
 @contextlib.contextmanager
-def _child(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+def _child(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     """A job in a process of its own, which ends when the block does."""
     root = str(Path(fuzz.__file__).parent.parent)
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
@@ -107,7 +112,8 @@ def _child(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
         [sys.executable, "-m", "fuzz", *arguments],
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         yield child

@@ -8,6 +8,7 @@ slots and lists against the reference's (I71), and the subject's own audit.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
@@ -48,6 +49,8 @@ class Lockstep:
     repeated `patient`ly: looked at, checked in order, overwritten, looked at again.
     """
 
+    #: what an attribute holds that is replaced as a whole, never changed: see `properties.memento`
+    replaced: ClassVar[tuple[str, ...]] = ("system", "config", "states")
     #: whether the subject has to raise what is wrong with a call before the next one
     settles: ClassVar[bool] = True
 
@@ -129,6 +132,17 @@ class Lockstep:
         twin = Lockstep(self.system, self.config, self._make, patient=True)
         for command in self.commands:
             twin.step(command)
+
+    def refuses(self, command: Command) -> bool:
+        """Whether the reference would refuse the command now; it isn't run, which takes a copy."""
+        call = command.call(self.model, self.model.side)
+        if call is None or call.distortion is not None:
+            return call is not None
+        try:
+            copy.deepcopy(self.reference).call(call)
+        except Refused:
+            return True
+        return False
 
     def look(self) -> dict[str, Any]:
         """What the subject shows now, after a violation too; empty if it can't be read."""

@@ -69,6 +69,17 @@ def swarm(choices: Choices, commands: Sequence[type[Command]]) -> Picker:
     return Picker(kept, weights=weights)
 
 
+def fair(plan: Plan, lock: Lockstep, command: Command) -> bool:
+    """Whether the subject can be judged by the command.
+
+    A changed number can make misuse of a command that isn't. Where misuse isn't judged, or some
+    kinds are known to be accepted, such a command says nothing new.
+    """
+    if plan.judged()[1] and not plan.factory.known:
+        return True
+    return command.misuse or not lock.refuses(command)
+
+
 def allowed(plan: Plan, config: Any, choices: Choices) -> Any:
     """The config, with another value of each field that the plan doesn't allow."""
     limits = plan.judged()[2]
@@ -100,7 +111,11 @@ def _recorded(plan: Plan, recorded: Sequence[Command]) -> Source:
     def commands(lock: Lockstep) -> Iterator[Command]:
         usable = frozenset(plan.usable(lock))
         for command in recorded:
-            if type(command) in usable and command.applies(lock.model):
+            if (
+                type(command) in usable
+                and command.applies(lock.model)
+                and fair(plan, lock, command)
+            ):
                 yield command
 
     return commands
@@ -116,7 +131,7 @@ def _going_on(plan: Plan, given: Sequence[Command], choices: Choices, length: in
             if type(command) not in known:
                 continue
             applying = fitted(command, lock.model, choices)
-            if applying is not None:
+            if applying is not None and fair(plan, lock, applying):
                 yield applying
         if length:
             yield from drawn(swarm(choices, usable), choices, lock, length)
