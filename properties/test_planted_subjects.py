@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import get_type_hints
 
 import pytest
 import torch
@@ -38,6 +39,7 @@ def test_every_bug_is_a_subject() -> None:
         assert factory.systems == {bug.system}
         assert (factory.level, factory.misuse) == ("exact", True)
         assert not factory.is_ours
+        assert set(factory.limits[bug.system]) <= set(get_type_hints(SYSTEMS[bug.system].config))
 
 
 def test_an_unknown_bug_names_close_ones() -> None:

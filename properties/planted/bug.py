@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from properties.planted.edit import Edit
 from properties.planted.entries import ENTRIES
 from properties.scope import Scope
+from properties.systems import SYSTEMS, System
 from properties.systems.system import Limits
 
 # Where these are edited, the bug is met on kernels only.
@@ -68,6 +69,16 @@ class Bug:
         if self.system.endswith("_deferred"):
             return "impl"
         return "impl:triton" if self.place.startswith(ON_KERNELS) else "impl:torch"
+
+    def narrowed(self) -> System:
+        """The system, with the commands that show the bug about equally often, if it names some."""
+        system = SYSTEMS[self.system]
+        if not self.commands:
+            return system
+        chosen = [system.by_name[name] for name in self.commands]
+        most = max(command.weight for command in chosen)
+        alike = [command for command in chosen for _ in range(max(1, most // command.weight))]
+        return replace(system, commands=tuple(alike))
 
     @contextmanager
     def planted(self) -> Iterator[None]:

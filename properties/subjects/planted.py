@@ -7,7 +7,7 @@ caller's bug leaves `impl` alone; there the commands that the caller gets wrong 
 from __future__ import annotations
 
 import difflib
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_type_hints
 
 from properties.commands import Call
 from properties.planted import BY_SLUG, Bug
@@ -69,6 +69,7 @@ def factory(name: str) -> Factory:
             bug.edit.prepared()
         except (LookupError, ImportError) as error:
             raise UnusableSubject(f"subject {name}: {error}") from error
+    fields = get_type_hints(SYSTEMS[bug.system].config)
     commands = {command.name() for command in SYSTEMS[bug.system].commands}
     left_out = commands.difference(bug.commands) if bug.commands else set()
 
@@ -79,7 +80,7 @@ def factory(name: str) -> Factory:
         name=name,
         make=make,
         systems=frozenset({bug.system}),
-        limits={bug.system: bug.limits},
+        limits={bug.system: {name: v for name, v in bug.limits.items() if name in fields}},
         level="exact",
         misuse=True,
         known=frozenset((bug.system, command) for command in left_out),
