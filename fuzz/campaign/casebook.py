@@ -85,8 +85,8 @@ class Casebook:
         alike = (number, report["command"], lane.system, lane.subject)
         self._alike[alike] += 1
         count = self._alike[alike]
-        self.store.log("found", file=path.name, invariant=number, count=count)
         if count in RARELY_SHORTENED or (count <= ALWAYS_SHORTENED and number not in FATAL):
+            self.store.log("found", file=path.name, invariant=number, count=count)
             limit = LONGEST_SECONDS + self.limit
             # As its seed the task carries what the trace breaks.
             self.urgent.append(

@@ -130,6 +130,7 @@ class Campaign:
         if trial is not None:
             return self._trial(trial)
         if self.started == math.inf:
+            self.shown.say(f"seed {self.settings.seed}: {', '.join(self.tracks)}")
             self.started = time.monotonic()
             self._next_show = self.started + self.shown.seconds_between
         left = self.settings.seconds - self.seconds

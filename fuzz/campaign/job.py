@@ -34,7 +34,6 @@ def run(lanes: Sequence[Lane], settings: Settings, corpus: Path | None) -> int:
         store.open()
         systems = list(dict.fromkeys(lane.system for lane in lanes))
         tests = trials(systems, settings.seed)
-        print(f"seed {settings.seed}: {', '.join(lane.name for lane in lanes)}", flush=True)
         with listening() as stop:
             campaign = Campaign(lanes, tests, settings, store, shown, stop)
             try:

@@ -46,11 +46,11 @@ class Trial:
             self.passed, self.verdict = True, f"{self.name}: {number}"
         elif number is not None:
             self.wrong.append(number)
-        elif "error" in report or "unusable" in report:
-            self.verdict = f"{self.name}: {report}"
+        elif wrong := report.get("error") or report.get("unusable"):
+            self.verdict = f"{self.name}: {wrong.strip().splitlines()[-1]}"
         elif "died" in report:  # somebody may have ended the worker
             self.deaths += 1
-            self.verdict = f"{self.name}: {report}" if self.deaths > MOST_DEATHS else ""
+            self.verdict = f"{self.name}: its workers die" if self.deaths > MOST_DEATHS else ""
         if not self.verdict and self.seconds > LONGEST_SECONDS:
             told = f", but {', '.join(sorted(set(self.wrong)))}" if self.wrong else ""
             wanted = "/".join(sorted(self.expected))

@@ -30,7 +30,7 @@ from properties.trace import Trace, load, versions
 
 Report = dict[str, Any]
 # A trace read once is read again soon: half of all rounds change one of the corpus.
-MOST_TRACES = 2000
+MOST_TRACES = 500
 
 
 class Worker:
