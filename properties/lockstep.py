@@ -159,6 +159,7 @@ class Lockstep:
         expected = self._reference_outcome(call)
         if command.breaks and expected.kind == "refused":
             # to its caller the command is legal use, and that is never refused
+            self.outcomes.append(expected)
             raise violation(command.breaks, f"{call.method} has to refuse it as {expected.value}")
         return expected
 
