@@ -102,7 +102,7 @@ def _open(path: Path, subject_name: str | None, level: str | None) -> tuple[Trac
             f" name it with --subject {trace.subject}, or one of {', '.join(BUILT_IN)}"
         )
     factory = subject(subject_name or trace.subject)
-    system = trace.system.name
+    system = trace.system.made
     if not factory.has(system):
         raise Unusable(f"{path}: subject {factory.name} has no system {system}")
     for name, allowed in factory.limits.get(system, {}).items():

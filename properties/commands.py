@@ -8,7 +8,7 @@ rows it becomes a `Call`: a method and plain lists of ints, which an adapter tur
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from types import MappingProxyType
@@ -93,6 +93,9 @@ class Command:
     methods: ClassVar[tuple[str, ...]] = ()
     #: whether one of `methods` suffices, the command choosing among those that the subject has
     any_method: ClassVar[bool] = False
+    #: whether all that it can be in a state, and call there, depends on the pool alone, and not on
+    #: which requests there are
+    of_pool: ClassVar[bool] = False
     #: relative frequency in seeded and Hypothesis runs
     weight: ClassVar[int] = 4
     #: outcomes that a long run must have reached
@@ -145,6 +148,14 @@ class Command:
 
     def absorbed(self, config: Any) -> Any:
         """The config that makes the command needless as a first one, or None."""
+        return None
+
+    def caller_breaks(self) -> str:
+        """The invariant that the caller breaks by this very command, if it is refused."""
+        return self.breaks
+
+    def simpler(self, earlier: Sequence[Command]) -> Iterator[Command] | None:
+        """Simpler forms, behind these commands; None where the fields say enough to go by."""
         return None
 
     def answer_faults(self, model: Any, call: Call, value: Any) -> list[tuple[str, str]]:

@@ -67,7 +67,7 @@ class Lockstep:
         self.model = system.model(config, self.reference.target)
         self.commands: list[Command] = []
         self.outcomes: list[Outcome] = []
-        self.subject = make(system.name, config)
+        self.subject = make(system.made, config)
         self.model.calls, self.model.exact = self.subject.calls, self.exact
         # Renamed, a command may name ids that are dead in different ways on the two sides.
         self.by_kind = self.exact and self.subject.names_kinds
@@ -157,10 +157,10 @@ class Lockstep:
 
     def _expect(self, command: Command, call: Call) -> Outcome:
         expected = self._reference_outcome(call)
-        if command.breaks and expected.kind == "refused":
+        if (broken := command.caller_breaks()) and expected.kind == "refused":
             # to its caller the command is legal use, and that is never refused
             self.outcomes.append(expected)
-            raise violation(command.breaks, f"{call.method} has to refuse it as {expected.value}")
+            raise violation(broken, f"{call.method} has to refuse it as {expected.value}")
         return expected
 
     def _reference_outcome(self, call: Call) -> Outcome:

@@ -117,7 +117,7 @@ class _Minimizer:
     def shrink_commands(self) -> None:
         at = 0
         while at < len(self.best.commands):
-            for variant in variants(self.best.commands[at]):
+            for variant in variants(self.best.commands[at], self.best.commands[:at]):
                 commands = list(self.best.commands)
                 commands[at] = variant
                 if self.attempt(self.best.with_commands(commands)):
@@ -150,7 +150,7 @@ class _Minimizer:
         smaller = [
             [*commands[:i], variant, *commands[i + 1 :]]
             for i, command in enumerate(commands)
-            for variant in variants(command)
+            for variant in variants(command, commands[:i])
         ]
         for config in self.best.config.smaller():
             for kept in (*fewer, *smaller):
@@ -161,7 +161,7 @@ class _Minimizer:
 
     def builds(self, config: Any) -> bool:
         """Whether a config is one that the subject claims to have."""
-        limits = self.factory.limits.get(self.best.system.name, {})
+        limits = self.factory.limits.get(self.best.system.made, {})
         return config.problem() is None and all(
             getattr(config, name) in values for name, values in limits.items()
         )
@@ -216,8 +216,12 @@ def _size(value: Any, of_names: bool = False) -> int:
     return 2 * abs(int(value)) + (int(value) < 0)
 
 
-def variants(command: Command) -> Iterator[Command]:
+def variants(command: Command, earlier: Sequence[Command] = ()) -> Iterator[Command]:
     """Simpler forms of one command: shorter lists, smaller numbers, False, the first word."""
+    own = command.simpler(earlier)
+    if own is not None:
+        yield from own
+        return
     for f in fields(command):  # type: ignore[arg-type]
         value = getattr(command, f.name)
         for simpler in _simpler(value, f.name):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -19,7 +20,7 @@ from typing import Any
 from properties.commands import Command, Outcome, UnusableTrace, from_json, shown
 from properties.invariants import CATALOGUE, FATAL, Violation
 from properties.lockstep import EXACT, RENAMED, MakeSubject
-from properties.systems import SYSTEMS, System
+from properties.systems import TRACED, System
 
 SCHEMA = 1
 # A trace is data from anywhere: nothing larger is read into memory or run.
@@ -109,12 +110,38 @@ def load(path: Path) -> Trace:
         size = path.stat().st_size
         if size > LARGEST_FILE_BYTES:
             raise UnusableTrace(f"{path}: {size} bytes, at most {LARGEST_FILE_BYTES} are read")
-        data = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        first, _, rest = text.partition("\n")
+        if first.startswith('{"recording"'):
+            return parse(_recording(json.loads(first), rest, str(path)), str(path))
+        data = json.loads(text)
     except UnusableTrace:
         raise
     except (OSError, ValueError, RecursionError) as error:
         raise UnusableTrace(f"{path}: not a readable JSON file: {error}") from error
     return parse(data, str(path))
+
+
+def _recording(head: Any, rest: str, where: str) -> dict[str, Any]:
+    """A recording as a trace: a head, then a command a line, then what was broken.
+
+    One that was cut off is read as far as it goes; a line says so.
+    """
+    if not isinstance(head, dict) or head.pop("recording", None) != 1:
+        raise UnusableTrace(f"{where}: not a recording that is known here; 1 is")
+    commands: list[Any] = []
+    *lines, torn = rest.split("\n")
+    for line in lines:
+        try:
+            found = json.loads(line)
+        except ValueError as error:
+            raise UnusableTrace(f"{where}: line {len(commands) + 2}: {error}") from error
+        if isinstance(found, dict) and set(found) == {"invariant"}:
+            return {**head, **found, "commands": commands}
+        commands.append(found)
+    cut = f", and {len(torn)} characters of another" if torn else ""
+    print(f"{where}: cut off: {len(commands)} commands are read{cut}", file=sys.stderr)
+    return {**head, "invariant": None, "commands": commands}
 
 
 def parse(data: Any, where: str = "trace") -> Trace:
@@ -129,7 +156,7 @@ def parse(data: Any, where: str = "trace") -> Trace:
         found = shown(sorted(map(str, data)))
         raise UnusableTrace(f"{where}: has fields {found}, expected {sorted(_FIELDS)}")
     _check_words(data, where)
-    system = SYSTEMS[data["system"]]
+    system = TRACED[data["system"]]
     config = system.config_from_json(data["config"], f"{where}: config")
     commands = data["commands"]
     if not isinstance(commands, list) or len(commands) > MOST_COMMANDS:
@@ -150,7 +177,7 @@ def parse(data: Any, where: str = "trace") -> Trace:
 
 def _check_words(data: dict[str, Any], where: str) -> None:
     allowed = {
-        "system": tuple(SYSTEMS),
+        "system": tuple(TRACED),
         "level": (EXACT, RENAMED),
         "invariant": (None, *CATALOGUE, *FATAL),
     }

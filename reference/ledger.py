@@ -146,6 +146,10 @@ class Ledger:
         """Who has this slot; None if nobody does."""
         return self._owner.get(slot)
 
+    def owns(self, page: int) -> bool:
+        """Whether somebody has this page."""
+        return page in self._owned
+
     def num_available_pages(self) -> int:
         """How many pages can be handed out."""
         return len(self._available)

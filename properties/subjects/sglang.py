@@ -26,8 +26,8 @@ class SglangSubject(TensorSubject):
     `exposed` is the one method that is not shielded so, for the test that finds it.
     """
 
-    def __init__(self, system: str, config: Any, exposed: str) -> None:
-        super().__init__(_build(system, config))
+    def __init__(self, target: Any, system: str, exposed: str = "") -> None:
+        super().__init__(target)
         self.system = system
         self.exposed = exposed
 
@@ -79,7 +79,7 @@ def _build(system: str, config: Any) -> Any:
 
 def make(system: str, config: Any, *, exposed: str = "") -> Subject:
     """The subject for a system's config."""
-    return SglangSubject(system, config, exposed)
+    return SglangSubject(_build(system, config), system, exposed)
 
 
 def factory() -> Factory:

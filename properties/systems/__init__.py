@@ -8,6 +8,7 @@ from __future__ import annotations
 from properties.systems.deferred import PAGED_DEFERRED, TOKEN_DEFERRED
 from properties.systems.paged import PAGED
 from properties.systems.paged_rows import PAGED_ROWS
+from properties.systems.raw import PAGED_RAW, TOKEN_RAW
 from properties.systems.rows import ROWS
 from properties.systems.system import System
 from properties.systems.token import TOKEN
@@ -17,7 +18,13 @@ SYSTEMS: dict[str, System] = {
     for system in (ROWS, TOKEN, PAGED, PAGED_ROWS, TOKEN_DEFERRED, PAGED_DEFERRED)
 }
 
+#: those whose commands are recorded from outside, not drawn
+RECORDED: dict[str, System] = {system.name: system for system in (TOKEN_RAW, PAGED_RAW)}
+
+#: what a trace may be of
+TRACED: dict[str, System] = {**SYSTEMS, **RECORDED}
+
 #: those that settle after each command: the others have the same commands, driven differently
 PROMPT = [name for name, system in SYSTEMS.items() if system.lockstep.settles]
 
-__all__ = ["PROMPT", "SYSTEMS", "System"]
+__all__ = ["PROMPT", "RECORDED", "SYSTEMS", "TRACED", "System"]

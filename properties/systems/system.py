@@ -9,6 +9,7 @@ from typing import Any, Protocol, get_type_hints
 from properties.choices import Choices
 from properties.commands import Command, UnusableTrace, parse, shown
 from properties.lockstep import Lockstep
+from properties.scope import Scope
 
 #: field of a config → the values that a subject or the user allows
 Limits = Mapping[str, tuple[Any, ...]]
@@ -48,6 +49,15 @@ class System:
     lockstep: type[Lockstep] = Lockstep
     #: what callers do who have a bug; nobody else is driven with it
     faulty: tuple[type[Command], ...] = ()
+    #: scope → the configs that are walked; None where a snapshot doesn't tell all
+    small: Callable[[Scope], list[Any]] | None = None
+    #: the system that subjects know it as, if it is another way to drive one
+    made_as: str = ""
+
+    @property
+    def made(self) -> str:
+        """What a subject is asked to make."""
+        return self.made_as or self.name
 
     @property
     def every(self) -> tuple[type[Command], ...]:
