@@ -12,6 +12,7 @@ from properties.choices import Seeded
 from properties.interpreter import kernels_run
 from properties.invariants import CATALOGUE
 from properties.planted import BUGS, BY_SLUG, ENTRIES, SLOW, WAITING, Bug
+from properties.planted.scopes import SCOPES
 from properties.seeded import Plan, run_steps
 from properties.subjects import UnusableSubject, is_built_in, load
 from properties.systems import SYSTEMS
@@ -100,3 +101,13 @@ def test_upstream_references() -> None:
         assert entry.upstream
         assert all(re.fullmatch(r"[\w./-]+ #\d+", each) for each in entry.upstream), entry
     assert ENTRIES[1].upstream == ("sglang #17850", "sglang-jax #1008")
+
+
+def test_scopes_are_of_bugs_that_can_be_walked() -> None:
+    """A scope belongs to a planted bug of a system whose states are walked, in a pool it can be."""
+    assert set(SCOPES) <= set(BY_SLUG)
+    for slug in SCOPES:
+        bug = BY_SLUG[slug]
+        assert bug.system in ("rows", "token", "paged")
+        assert bug.scope is not None
+        assert bug.scope.page_size == 1 or bug.system == "paged"

@@ -78,7 +78,7 @@ CAPACITY = (
     )),
     Bug("a merge loses a page", "paged", "I2", edit(
         f"{LIST}.merge", "self.staged())", "self.staged()[1:])",
-    ), also=("I6", "I9")),
+    ), also=("I6", "I9", "I68")),
     Bug("a merge doesn't sort", "paged", "I71", edit(
         f"{LIST}.merge", "self._arrays.sorted(both)", "both",
     ), False),
@@ -129,7 +129,7 @@ PLACEMENT = (
     ), also=("I3", "I6", "I7", "I11", "I12", "I34"), entry=16),
     Bug("alloc begins one slot into its pages", "paged", "I52", edit(
         "kernels.release:expand_pages", "+ page_offsets)", "+ page_offsets + 1)",
-    ), limits={"page_size": (2, 3, 4)}),
+    ), also=("I6",), limits={"page_size": (2, 3, 4)}),
     Bug("a pool says another page size than it has", "paged", "I52", edit(
         f"{BASE}.snapshot", '"page_size": self.page_size', '"page_size": 2 * self.page_size',
     )),

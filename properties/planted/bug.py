@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from properties.planted.edit import Edit
 from properties.planted.entries import ENTRIES
+from properties.planted.scopes import SCOPES
 from properties.scope import Scope
 from properties.systems import SYSTEMS, System
 from properties.systems.system import Limits
@@ -41,8 +42,6 @@ class Bug:
     faulty: str = ""
     #: the entry of the bug list whose mechanism it is, if it is a real bug's
     entry: int | None = None
-    #: the smallest pool in which a walk over all states shows it, or None where there is none
-    scope: Scope | None = None
 
     def __str__(self) -> str:
         return self.title
@@ -57,6 +56,14 @@ class Bug:
     def upstream(self) -> tuple[str, ...]:
         """Where the mechanism was reported: repository and number."""
         return () if self.entry is None else ENTRIES[self.entry].upstream
+
+    @property
+    def scope(self) -> Scope | None:
+        """The smallest pool in which a walk over all states shows it, where there is one."""
+        sizes = SCOPES.get(self.slug)
+        return (
+            None if sizes is None else Scope(pages=sizes[0], page_size=sizes[1], requests=sizes[2])
+        )
 
     @property
     def place(self) -> str:

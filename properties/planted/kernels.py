@@ -117,13 +117,13 @@ CHECKED = (
     ), commands=(*LINES, "give_rows", "adopt", "segment_of_another")),
     Bug("a page beyond the pool is one given back twice", "paged", "I4", edit(
         f"{COMMON}:page_fault", " | (page > num_pages)", "",
-    ), commands=("alloc", "free_out_of_range")),
+    ), renamed=False, commands=("alloc", "free_out_of_range")),  # refused, as another kind
     Bug("what is free may be given back", "token", "I4", edit(
         f"{RELEASE}:_page_faults", "bad = state != OWNED", "bad = (state != OWNED) & (state != 3)",
     ), commands=("alloc", "free", "free_again")),
     Bug("more pages than are out come back", "paged", "I4", edit(
         f"{SLOTS}:release_slots", "if num_distinct > num_out:", "if num_distinct > num_out + 1:",
-    ), commands=("alloc", "free", "free_too_many")),
+    ), renamed=False, commands=("alloc", "free", "free_too_many")),  # one id is refused by itself
     Bug("a segment's slots needn't follow each other", "paged", "I36", edit(
         f"{RELEASE}:_expected", "(slot != wanted) | (slot < first)", "slot < 0",
     ), limits=HALF, commands=("extend", "scrambled_segment")),

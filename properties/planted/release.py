@@ -7,7 +7,7 @@ from properties.planted.bug import Bug
 from properties.planted.edit import edit
 
 STATES = "allocators.states:PageStates"
-SMALL = {"page_size": (2, 3), "num_pages": (4, 8)}
+SMALL = {"page_size": (1, 2, 3), "num_pages": (1, 2, 3, 4, 8)}
 SORTED = {**SMALL, "need_sort": (True,)}
 SEGMENTS = "allocators.segments:_position_fault"
 ALL_OWNED = "self._arrays.all_are(self.look(ids), OWNED)"
