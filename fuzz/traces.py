@@ -51,7 +51,7 @@ def add(jobs: Jobs) -> None:
 
 def replay(path: Path, subject_name: str | None, level: str | None) -> int:
     """Prints the trace step by step; the exit status says whether it breaks an invariant."""
-    trace, factory = _open(path, subject_name, level)
+    trace, factory = open_trace(path, subject_name, level)
     if trace.invariant in FATAL:
         found = sandbox.fate(trace, factory, LONGEST_SECONDS)
         print(sandbox.told(trace, found), flush=True)
@@ -63,7 +63,7 @@ def replay(path: Path, subject_name: str | None, level: str | None) -> int:
 
 def minimize(path: Path, subject_name: str | None, out: Path | None) -> int:
     """Writes the minimal trace beside the file, or to `out`, and prints it."""
-    trace, factory = _open(path, subject_name, None)
+    trace, factory = open_trace(path, subject_name, None)
     if trace.invariant in FATAL:
         return _minimize_fatal(trace, factory, path, out)
     violation = Replay(trace, factory.make).run()
@@ -91,7 +91,7 @@ def _minimize_fatal(trace: Trace, factory: Factory, path: Path, out: Path | None
     return FAILS
 
 
-def _open(path: Path, subject_name: str | None, level: str | None) -> tuple[Trace, Factory]:
+def open_trace(path: Path, subject_name: str | None, level: str | None) -> tuple[Trace, Factory]:
     """The trace and its subject, checked against each other."""
     if path.exists() and not path.is_file():
         raise Unusable(f"{path}: not a file; a trace is a JSON file")
