@@ -203,7 +203,7 @@ def check_plan(plan: Plan) -> tuple[list[str], frozenset[str]]:
     """The commands that the plan will draw from, and the subject's methods; builds it once."""
     _, misuse, limits = plan.judged()
     config = plan.system.config.draw(Seeded(plan.seed), limits)
-    built = plan.factory.make(plan.system.name, config)
+    built = plan.factory.make(plan.system.made, config)
     found = usable(plan.system, built.calls, misuse, plan.factory.known)
     built.close()
     if not found:

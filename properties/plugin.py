@@ -55,7 +55,7 @@ class UnderTest:
         found = SYSTEMS[system]
         limits = self.factory.limits.get(system, {})
         config = found.config.draw(Seeded("gate"), limits)
-        calls = self.factory.make(system, config).calls
+        calls = self.factory.make(found.made, config).calls
         methods = {method for command in found.commands for method in command.methods}
         return sorted(methods - calls)
 

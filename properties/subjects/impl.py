@@ -181,7 +181,7 @@ def systems(backend: str) -> frozenset[str]:
     """The systems that a backend of ours has here: kernels need triton to run."""
     found = {"rows"}
     if backend != "triton" or kernels_run():
-        found |= {"token", "paged", "paged_rows"}
+        found |= {"token", "paged", "paged_rows", "overlap"}
     if backend != "torch" and kernels_run():
         found |= {"token_deferred", "paged_deferred"}
     return frozenset(found)

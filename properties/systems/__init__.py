@@ -6,6 +6,7 @@ Adding a system means adding a module here and listing it; no driver knows a sys
 from __future__ import annotations
 
 from properties.systems.deferred import PAGED_DEFERRED, TOKEN_DEFERRED
+from properties.systems.overlap import OVERLAP
 from properties.systems.paged import PAGED
 from properties.systems.paged_rows import PAGED_ROWS
 from properties.systems.raw import PAGED_RAW, TOKEN_RAW
@@ -15,7 +16,7 @@ from properties.systems.token import TOKEN
 
 SYSTEMS: dict[str, System] = {
     system.name: system
-    for system in (ROWS, TOKEN, PAGED, PAGED_ROWS, TOKEN_DEFERRED, PAGED_DEFERRED)
+    for system in (ROWS, TOKEN, PAGED, PAGED_ROWS, OVERLAP, TOKEN_DEFERRED, PAGED_DEFERRED)
 }
 
 #: those whose commands are recorded from outside, not drawn
