@@ -12,14 +12,26 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from fuzz import doctor, exhaust, merge, mutants, options, process, run, schedules, show, traces
+from fuzz import (
+    doctor,
+    exhaust,
+    merge,
+    mutants,
+    options,
+    process,
+    report,
+    run,
+    schedules,
+    show,
+    traces,
+)
 from properties.commands import UnusableTrace
 from properties.subjects import UnusableSubject
 
 UNUSABLE = 2
 # An error repeats what was given; nobody wants to read a megabyte of it.
 LONGEST_MESSAGE = 1000
-JOBS = (run, traces, exhaust, show, schedules, merge, doctor, mutants)
+JOBS = (run, traces, exhaust, show, report, schedules, merge, doctor, mutants)
 
 
 class Parser(argparse.ArgumentParser):

@@ -297,8 +297,10 @@ function renderHead() {
     );
   } else {
     const past = data.recorded ? ` It was recorded for ${data.recorded}.` : "";
+    const whole = sides.length > 1;
+    verdict.classList.toggle("unsure", !whole);
     verdict.append(
-      el("h2", {}, "No invariant is broken"),
+      el("h2", {}, whole ? "No invariant is broken" : "The reference alone"),
       el("p", { class: "soft" }, `${steps - 1} commands.${past}`),
     );
   }
