@@ -30,8 +30,11 @@ class Choices(Protocol):
     def boolean(self) -> bool:
         """True or False."""
 
+    def once_in(self, count: int) -> bool:
+        """True once in `count` times."""
+
     def pick(self, options: Sequence[T]) -> T:
-        """One of the options, which are not empty."""
+        """One of the options, which are not empty; one that stands there twice, twice as often."""
 
     def subset(self, options: Sequence[T], least: int = 0, most: int | None = None) -> list[T]:
         """Between `least` and `most` of the options, in their order."""
@@ -53,6 +56,9 @@ class Seeded:
 
     def boolean(self) -> bool:
         return self._next() < 0.5
+
+    def once_in(self, count: int) -> bool:
+        return self._next() * count < 1
 
     def pick(self, options: Sequence[T]) -> T:
         return options[int(self._next() * len(options))]
@@ -102,6 +108,9 @@ class FromHypothesis:
 
     def boolean(self) -> bool:
         return self._below(2) == 1
+
+    def once_in(self, count: int) -> bool:
+        return self._below(count) == 0
 
     def pick(self, options: Sequence[T]) -> T:
         return options[self._below(len(options))]
@@ -165,8 +174,12 @@ class Every:
     def boolean(self) -> bool:
         return bool(self._choose(2))
 
+    def once_in(self, count: int) -> bool:
+        return count == 1 or self.boolean()
+
     def pick(self, options: Sequence[T]) -> T:
-        return options[self._choose(len(options))]
+        distinct = list(dict.fromkeys(options))
+        return distinct[self._choose(len(distinct))]
 
     def subset(self, options: Sequence[T], least: int = 0, most: int | None = None) -> list[T]:
         most = len(options) if most is None else min(most, len(options))

@@ -68,6 +68,8 @@ class TensorSubject:
 
     names_kinds: ClassVar[bool] = False
     refusals: ClassVar[tuple[type[Exception], ...]] = (Exception,)
+    #: what of the last call is kept, and decides nothing later: see `properties.memento`
+    passing: ClassVar[tuple[str, ...]] = ("lent", "passed", "_made")
 
     def __init__(self, target: Any, calls: tuple[str, ...] = (), device: str = "cpu") -> None:
         self.target = target

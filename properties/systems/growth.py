@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 from properties.choices import Choices
 from properties.commands import ALLOCATION_NEVER, Call, Command
-from properties.systems.slot_model import MOST_REQUESTS, Faults, Side, SlotModel
+from properties.systems import scoped
+from properties.systems.slot_model import Faults, Side, SlotModel
 
 
 def extend_args(side: Side, requests: Sequence[tuple[int, int]]) -> dict[str, Any]:
@@ -75,18 +76,41 @@ class _Grow(Command):
 def draw_names(choices: Choices, model: SlotModel, most: int) -> list[int]:
     """A batch of live and fresh names, seldom an empty one."""
     rows, first = model.side.rows, model.next_name
+    if model.scope is not None:
+        return list(scoped_names(choices, model))
     live = choices.subset(list(rows), 0, most)
-    room = min(most - len(live), MOST_REQUESTS - len(rows))
+    room = min(most - len(live), model.openings)
     return live + list(range(first, first + choices.integer(0, max(0, room), (1, 2))))
 
 
 def draw_tokens(choices: Choices, size: int, rest: int, left: int, fits: bool) -> int:
     """How much a request grows: `rest` fits in its last page, `left` pages are to be had."""
     tight = rest + max(0, left) * size
-    if choices.integer(0, 7) == 0:
+    if choices.once_in(8):
         return tight + (0 if fits else choices.integer(0, 1))
     most = min(2 * size + 1, tight) if fits else 2 * size + 1
     return choices.integer(0, most, (rest, size - 1, size, size + 1, 1))
+
+
+def scoped_names(choices: Choices, model: SlotModel) -> Iterator[int]:
+    """A batch in a scope, name by name."""
+    fresh = range(model.next_name, model.next_name + model.openings)
+    most = 0 if model.scope is None else model.scope.requests
+    return scoped.batch(choices, model.names, fresh, 0, most)
+
+
+def scoped_growth(choices: Choices, model: SlotModel) -> tuple[tuple[int, int], ...]:
+    """A batch in a scope: with the last request it may be too large, or ask for nothing."""
+    size, left, rows = model.page_size, model.available_pages, model.side.rows
+    requests: list[tuple[int, int]] = []
+    for name in scoped_names(choices, model):
+        rest = -rows[name].length % size if name in rows else 0
+        tokens = scoped.amount(choices, rest + left * size)
+        requests.append((name, tokens))
+        left -= -(-(tokens - rest) // size) if tokens > rest else 0
+        if left < 0 or not tokens:
+            break
+    return tuple(requests)
 
 
 # Sometimes int32, which tests one conversion and costs five of them.
@@ -113,6 +137,8 @@ class Extend(_Grow):
 
     @classmethod
     def draw(cls, choices: Choices, model: SlotModel) -> Extend:
+        if model.scope is not None:
+            return cls(scoped_growth(choices, model), narrow=False, counted=False)
         size, left, rows = model.page_size, model.available_pages, model.side.rows
         fits, narrow, counted = choices.pick(_FORMS)
         requests: list[tuple[int, int]] = []
@@ -147,7 +173,8 @@ class Decode(_Grow):
 
     @classmethod
     def draw(cls, choices: Choices, model: SlotModel) -> Decode:
-        return cls(tuple(draw_names(choices, model, 6)), choices.pick(NARROW))
+        names = draw_names(choices, model, 6)
+        return cls(tuple(names), model.scope is None and choices.pick(NARROW))
 
     def call(self, model: SlotModel, side: Side) -> Call:
         args = extend_args(side, self.growth)
@@ -208,6 +235,7 @@ class Trim(Command):
 class FreeParked(Command):
     """A page that a slot free parked is named by another slot free of the group: released once."""
 
+    of_pool: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = ("free", "free_group_begin", "free_group_end")
     weight: ClassVar[int] = 30  # few states allow it, and those don't last
 

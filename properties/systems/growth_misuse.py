@@ -19,12 +19,15 @@ from properties.systems.slot_model import Side, SlotModel
 class _BadGrowth(Misuse):
     """One token for a new request, with something wrong about the call."""
 
+    of_pool: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = GROWING
     ways: ClassVar[tuple[str, ...]] = GROWING
 
     how: str
     amount: int
 
+    #: amounts that differ in more than number
+    forms: ClassVar[int] = 2
     #: whether host data alone decide, so that the fault comes before capacity
     immediate: ClassVar[bool] = False
     # with no page to spare a value fault stays unseen: capacity comes first
@@ -36,7 +39,8 @@ class _BadGrowth(Misuse):
 
     @classmethod
     def draw(cls, choices: Choices, model: SlotModel) -> Any:
-        return cls(choices.pick(open_ways(cls.ways, model)), choices.integer(1, 3))
+        most = 3 if model.scope is None else cls.forms
+        return cls(choices.pick(open_ways(cls.ways, model)), choices.integer(1, most))
 
     def applies(self, model: SlotModel) -> bool:
         return (
@@ -59,6 +63,7 @@ class _BadGrowth(Misuse):
 class SeqBelowPrefix(_BadGrowth):
     """Fewer tokens after the call than before it; for a decode, none."""
 
+    forms: ClassVar[int] = 1
     immediate: ClassVar[bool] = True
     never: ClassVar[frozenset[tuple[str, str]]] = frozenset()
 
@@ -111,6 +116,7 @@ class CopiesDiffer(_BadGrowth):
 class CopyMissing(_BadGrowth):
     """Host and device lengths of different number."""
 
+    forms: ClassVar[int] = 3
     immediate: ClassVar[bool] = True
     never: ClassVar[frozenset[tuple[str, str]]] = frozenset()
 
@@ -222,6 +228,7 @@ class ContinueTwice(Misuse):
 class TokenGrowth(Misuse):
     """`alloc_extend` or `alloc_decode` of the token allocator: unsupported."""
 
+    of_pool: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = GROWING
 
     how: str
@@ -241,6 +248,7 @@ class TokenGrowth(Misuse):
 class TokenRowCall(Misuse):
     """A call through the row table of the token allocator: unsupported."""
 
+    of_pool: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = ROW_CALLS
 
     how: str

@@ -70,12 +70,13 @@ def open_ways(ways: tuple[str, ...], model: SlotModel) -> list[str]:
 class NegativeAlloc(Misuse):
     """`alloc` of a negative number of pages."""
 
+    of_pool: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = ("alloc",)
     pages: int
 
     @classmethod
     def draw(cls, choices: Choices, model: SlotModel) -> NegativeAlloc:
-        return cls(choices.integer(1, 2))
+        return cls(choices.integer(1, 2 if model.scope is None else 1))
 
     def applies(self, model: SlotModel) -> bool:
         return self.pages > 0
@@ -88,6 +89,7 @@ class NegativeAlloc(Misuse):
 class UnalignedAlloc(Misuse):
     """`alloc(n)` where n is not a multiple of the page size."""
 
+    of_pool: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = ("alloc",)
     tokens: int
 
@@ -98,7 +100,8 @@ class UnalignedAlloc(Misuse):
     @classmethod
     def draw(cls, choices: Choices, model: SlotModel) -> UnalignedAlloc:
         size = model.page_size
-        return cls(choices.integer(0, 2) * size + choices.integer(1, size - 1))
+        most = 2 if model.scope is None else 1
+        return cls(choices.integer(0, most) * size + choices.integer(1, size - 1))
 
     def applies(self, model: SlotModel) -> bool:
         return self.tokens > 0 and self.tokens % model.page_size > 0
@@ -114,11 +117,15 @@ class UnalignedAlloc(Misuse):
 class _BadRelease(Misuse):
     """Names ids that may not be freed, through release method `how`."""
 
+    of_pool: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = RELEASES
     ways: ClassVar[tuple[str, ...]] = RELEASES
 
     how: str
     index: int
+
+    #: which candidates a scope has, where they are alike; all if empty
+    extremes: ClassVar[tuple[int, ...]] = ()
 
     @classmethod
     def candidates(cls, model: SlotModel, side: Side, how: str) -> list[int]:
@@ -138,6 +145,8 @@ class _BadRelease(Misuse):
         fitting = [how for how in ways if cls.candidates(model, model.side, how)]
         how = choices.pick(fitting or ways)
         found = cls.candidates(model, model.side, how) or [0]
+        if model.scope is not None and cls.extremes:
+            return cls(how, choices.pick(cls.extremes))
         return cls(how, choices.integer(0, len(found) - 1))
 
     def applies(self, model: SlotModel) -> bool:
@@ -157,6 +166,8 @@ class _BadRelease(Misuse):
 
 class FreeOutOfRange(_BadRelease):
     """A page below 0 or above the last."""
+
+    extremes: ClassVar[tuple[int, ...]] = (0, 2)
 
     @classmethod
     def candidates(cls, model: SlotModel, side: Side, how: str) -> list[int]:
@@ -210,6 +221,7 @@ class FreeAgain(_BadRelease):
 class FreeTooMany(Misuse):
     """More ids than are out."""
 
+    of_pool: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = RELEASES
 
     how: str
@@ -240,6 +252,7 @@ class FreeTooMany(Misuse):
 class FreeTwiceInCall(Misuse):
     """One page named twice in a call where that isn't legal."""
 
+    of_pool: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = RELEASES
 
     how: str

@@ -7,6 +7,7 @@ from typing import Self
 
 from impl import PagedTokenToKVPoolAllocator
 from properties.choices import Choices
+from properties.scope import Scope
 from properties.subjects.reference import EchoCache, ReferenceSubject
 from properties.systems import faulty, growth, growth_misuse, misuse, protocol_misuse, slots
 from properties.systems.slot_model import SITUATIONS, SlotModel
@@ -82,6 +83,12 @@ def reference(config: PagedConfig) -> ReferenceSubject:
     )
 
 
+def small(scope: Scope) -> list[PagedConfig]:
+    """The pools of a scope: whole pages, with and without sorting."""
+    size = {"page_size": scope.page_size, "num_pages": scope.pages, "spare": 0}
+    return [PagedConfig(**size, need_sort=sort) for sort in (False, True)]
+
+
 PAGED = System(
     name="paged",
     config=PagedConfig,
@@ -98,4 +105,5 @@ PAGED = System(
     model=lambda config, target: SlotModel(config, target, paged=True),
     interface=PagedTokenToKVPoolAllocator,
     faulty=faulty.PAGED,
+    small=small,
 )

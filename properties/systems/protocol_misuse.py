@@ -20,6 +20,7 @@ from properties.systems.slot_model import Side, SlotModel
 class NestedGroup(Misuse):
     """`free_group_begin` inside a group."""
 
+    of_pool: ClassVar[bool] = True
     weight: ClassVar[int] = 6  # groups are open for a small part of a run
     methods: ClassVar[tuple[str, ...]] = ("free_group_begin", "free_group_end")
 
@@ -35,6 +36,7 @@ class NestedGroup(Misuse):
 class EndWithoutGroup(Misuse):
     """`free_group_end` of a group never begun."""
 
+    of_pool: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = ("free_group_end",)
     never: ClassVar[frozenset[tuple[str, str]]] = frozenset({("refused", "inside a group")})
 
@@ -50,12 +52,15 @@ class EndWithoutGroup(Misuse):
 class _BadResize(Misuse):
     """`resize` where it would lose something."""
 
+    of_pool: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = ("resize",)
 
     size: int
 
     @classmethod
     def draw(cls, choices: Choices, model: SlotModel) -> Any:
+        if model.scope is not None:
+            return cls(choices.pick((0, model.page_size)))
         return cls(choices.integer(0, 2 * model.page_size))
 
     def applies(self, model: SlotModel) -> bool:
@@ -111,6 +116,7 @@ _DISTORTED = {
 class _Distorted(Misuse):
     """An argument of the wrong type, shape or device, in an otherwise legal call."""
 
+    of_pool: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = tuple(_DISTORTED)
     what: ClassVar[str]
 

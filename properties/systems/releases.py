@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from properties.choices import Choices
 from properties.commands import Call, Command
+from properties.systems import scoped
 from properties.systems.slot_model import Faults, Side, SlotModel
 
 Part = tuple[int, int]  # (request, pages): 0 all of it, n > 0 its first pages, n < 0 its last
@@ -32,11 +33,26 @@ class _Release(Command):
 
     @classmethod
     def draw(cls, choices: Choices, model: SlotModel) -> Any:
-        chosen = choices.subset(list(model.side.rows), 1, 2)
+        chosen = cls.draw_names(choices, model)
         return cls(
             tuple((name, draw_pages(choices, model, name)) for name in chosen),
-            choices.pick(cls.namings(model)),
+            choices.pick(cls.namings(model) if model.scope is None else cls.scoped_namings(model)),
         )
+
+    @classmethod
+    def scoped_namings(cls, model: SlotModel) -> tuple[str, ...]:
+        """Those that are tried in a scope."""
+        return cls.namings(model)
+
+    @classmethod
+    def draw_names(cls, choices: Choices, model: SlotModel) -> list[int]:
+        """Whose slots go back; their order matters where pages aren't sorted anyway."""
+        if model.scope is None:
+            return choices.subset(model.names, 1, 2)
+        most = model.scope.requests
+        if cls.by_slots and model.paged:
+            return choices.subset(model.names, 1, most)
+        return list(scoped.batch(choices, model.names, (), 1, most))
 
     @classmethod
     def namings(cls, model: SlotModel) -> tuple[str, ...]:
@@ -95,6 +111,10 @@ class FreeFull(_Release):
     methods: ClassVar[tuple[str, ...]] = ("free_full",)
     method = "free_full"
     weight: ClassVar[int] = 6
+
+    @classmethod
+    def scoped_namings(cls, model: SlotModel) -> tuple[str, ...]:
+        return ("all",)
 
 
 class FreePageIds(_Release):
@@ -203,6 +223,7 @@ class FreeFullSegments(_Segments):
 class FreeNothing(Command):
     """Any way to free, of no ids: nothing happens."""
 
+    of_pool: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = (
         "free", "free_full", "free_page_ids", "free_segment", "free_segments",
         "free_full_segment", "free_full_segments",

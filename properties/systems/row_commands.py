@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from properties.choices import Choices
 from properties.commands import ALLOCATION_NEVER, Call, Command
+from properties.systems import scoped
 from properties.systems.row_model import Faults, RowModel, RowSide
 
 
@@ -27,8 +28,10 @@ class TakeRows(Command):
     @classmethod
     def draw(cls, choices: Choices, model: RowModel) -> TakeRows:
         free = len(model.state["free"])
+        if model.scope is not None:
+            return cls(tuple(choices.pick(scoped_rows(model))))
         count = choices.integer(0, min(free + 1, 4), (0, 1, free, free + 1))
-        if choices.integer(0, 5) == 0:
+        if choices.once_in(6):
             count = free + choices.integer(0, 1)
         return cls(tuple(range(model.next_name, model.next_name + count)))
 
@@ -51,6 +54,15 @@ class TakeRows(Command):
         return faults
 
 
+def scoped_rows(model: RowModel) -> list[tuple[int, ...]]:
+    """In a scope: the new requests that may come at once, or that are one too many."""
+    assert model.scope is not None
+    free, first = len(model.state["free"]), model.next_name
+    room = model.scope.requests - len(model.side.held)
+    counts = {*range(min(room, free) + 1), free + 1}
+    return [tuple(range(first, first + count)) for count in sorted(counts)]
+
+
 @dataclass(frozen=True)
 class Admit(Command):
     """`alloc` for requests, some of which may hold a row already (chunked prefill)."""
@@ -65,6 +77,9 @@ class Admit(Command):
     @classmethod
     def draw(cls, choices: Choices, model: RowModel) -> Admit:
         free = len(model.state["free"])
+        if model.scope is not None:
+            new = choices.pick(scoped_rows(model))
+            return cls(tuple(scoped.batch(choices, model.names, new, 0, model.scope.requests + 1)))
         count = choices.integer(0, min(free + 1, 4), (1, free, free + 1))
         fresh = list(range(model.next_name, model.next_name + count))
         held = choices.subset(model.names, 0, 3)
@@ -119,6 +134,8 @@ class GiveRows(Command):
 
     @classmethod
     def draw(cls, choices: Choices, model: RowModel) -> GiveRows:
+        if model.scope is not None:
+            return cls(tuple(scoped.batch(choices, model.names, (), 0, model.scope.requests)))
         return cls(tuple(choices.subset(model.names, 0, 3)))
 
     def applies(self, model: RowModel) -> bool:
@@ -244,6 +261,9 @@ class CheckHandle(Command):
 
     @classmethod
     def draw(cls, choices: Choices, model: RowModel) -> CheckHandle:
+        if model.scope is not None:
+            last = {row: name for name, (row, _) in model.side.stale.items()}
+            return cls(choices.pick([*model.side.held, *last.values()]))
         return cls(choices.pick([*model.side.held, *list(model.side.stale)[-8:]]))
 
     def applies(self, model: RowModel) -> bool:

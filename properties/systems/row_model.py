@@ -6,9 +6,11 @@ of a pool with page size 1 says who owns them.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar
 
 from properties.commands import ALLOCATING, Call, Command
+from properties.scope import Scope
 from reference.ledger import Ledger
 
 Faults = list[tuple[str, str]]
@@ -68,6 +70,9 @@ class RowSide:
 class RowModel:
     """The reference, its last snapshot, and the requests; commands draw from it."""
 
+    #: what an attribute holds that is replaced as a whole, never changed: see `properties.memento`
+    replaced: ClassVar[tuple[str, ...]] = ("config", "state")
+
     def __init__(self, config: Any, reference: Any) -> None:
         self.config = config
         self.reference = reference
@@ -76,6 +81,8 @@ class RowModel:
         self.cleared = False
         self.calls: frozenset[str] = frozenset()
         self.exact = True
+        #: how much commands may ask for, where all that they can do is walked
+        self.scope: Scope | None = None
         self.state: dict[str, Any] = reference.snapshot()
 
     def new_side(self) -> RowSide:
@@ -90,6 +97,26 @@ class RowModel:
 
     def used(self, name: int) -> None:
         self.next_name = max(self.next_name, name + 1)
+
+    # ---- what decides all that can follow ----
+
+    def shown_key(self, shown: dict[str, Any]) -> Hashable:
+        """What is shown, as far as it decides: of entries whether they were written.
+
+        The requests of the last call and what the hook was told are looked at then, and gone.
+        """
+        lists = (tuple(shown.get(name, ())) for name in ("free", "held"))
+        written = tuple(tuple(entry != 0 for entry in line) for line in shown.get("table", ()))
+        return (*lists, shown.get("available"), written)
+
+    def in_order(self, side: RowSide) -> list[int]:
+        """The requests by the rows that they hold: their names decide nothing."""
+        return sorted(side.held, key=lambda name: side.held[name])
+
+    def requests_key(self, side: RowSide, order: Sequence[int]) -> Hashable:
+        """Who holds which row, and for which rows there is a stale handle besides."""
+        rows = tuple(side.held[name][0] for name in order)
+        return rows, frozenset(row for row, _ in side.stale.values())
 
     def situations(self, demand: int, allocates: bool) -> tuple[str, ...]:
         """Which of the named situations hold before a call that needs `demand` rows."""

@@ -15,6 +15,8 @@ from reference import ReqToTokenPool as Reference
 
 MOST_ROWS, MOST_COLUMNS = 8, 6  # small tables, so that they run full and are compared whole
 LARGEST_TABLE = 2**12
+# Positions of a row in a scope: each may be written or not, which doubles the states.
+SMALL_WIDTH = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,4 +52,5 @@ ROWS = System(
     reference=lambda config: RowReference(Reference(config.size, config.width)),
     model=RowModel,
     interface=ReqToTokenPool,
+    small=lambda scope: [RowsConfig(size=scope.pages, width=SMALL_WIDTH)],
 )

@@ -7,11 +7,12 @@ no order, so that they hold on a subject whose order nobody knows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from properties.commands import ALLOCATING, Call, Command
+from properties.scope import Scope
 from reference.ledger import Ledger
 
 # More live requests than this only slow a run down: batches are at most 4 long.
@@ -117,6 +118,9 @@ class Side:
 class SlotModel:
     """The reference, its last snapshot, and the requests that are alive; commands draw from it."""
 
+    #: what an attribute holds that is replaced as a whole, never changed: see `properties.memento`
+    replaced: ClassVar[tuple[str, ...]] = ("config", "state")
+
     def __init__(self, config: Any, reference: Any, paged: bool) -> None:
         self.config = config
         self.reference = reference
@@ -129,6 +133,8 @@ class SlotModel:
         self.calls: frozenset[str] = frozenset()
         #: whether the subject's order is the reference's, and with it when it merges
         self.exact = True
+        #: how much commands may ask for, where all that they can do is walked
+        self.scope: Scope | None = None
         self.state: dict[str, Any] = reference.snapshot()
 
     def new_side(self) -> Side:
@@ -153,6 +159,41 @@ class SlotModel:
     def fresh(self, name: int) -> bool:
         """Whether a name was never used; names are never used twice."""
         return name >= self.next_name
+
+    @property
+    def openings(self) -> int:
+        """How many more requests there may be."""
+        most = MOST_REQUESTS if self.scope is None else self.scope.requests
+        return most - len(self.side.rows)
+
+    # ---- what decides all that can follow ----
+
+    def shown_key(self, shown: dict[str, Any]) -> Hashable:
+        """What is shown, as far as it decides.
+
+        Of what a group parked: the pages, in order where they were freed as pages, and whether one
+        call did so or several.
+        """
+        lists = [tuple(shown.get(name, ())) for name in ("free", "staged", "holders", "issued")]
+        slots, pages = shown.get("parked_slots", ()), shown.get("parked_pages", ())
+        return (
+            shown.get("size"), shown.get("group"), shown.get("available"), *lists,
+            frozenset(slot // self.page_size for part in slots for slot in part), len(slots) > 1,
+            tuple(page for part in pages for page in part), len(pages) > 1,
+        )  # fmt: skip
+
+    def in_order(self, side: Side) -> list[int]:
+        """The requests by what they have: their names decide nothing."""
+        return sorted(side.rows, key=lambda name: side.rows[name].slots)
+
+    def requests_key(self, side: Side, order: Sequence[int]) -> Hashable:
+        """What the requests have on a side.
+
+        Of one that gave back its first pages it doesn't matter how many they were: no command asks.
+        """
+        rows = [side.rows[name] for name in order]
+        held = [(tuple(row.slots), row.start > 0) for row in rows]
+        return tuple(held), frozenset(side.parked_by_slots)
 
     def pages_for(self, requests: Sequence[tuple[int, int]]) -> int:
         """New pages for appending (name, tokens): ceil(seq/B) - ceil(prefix/B) each."""

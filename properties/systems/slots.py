@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 
 from properties.choices import Choices
 from properties.commands import ALLOCATION_NEVER, Call, Command
+from properties.systems import scoped
 from properties.systems.releases import RELEASES
-from properties.systems.slot_model import MOST_REQUESTS, Faults, Side, SlotModel
+from properties.systems.slot_model import Faults, Side, SlotModel
 
 # ---- allocation --------------------
 
@@ -33,13 +34,15 @@ class Alloc(Command):
     @classmethod
     def enabled(cls, model: SlotModel) -> bool:
         # from an empty pool only now and then: every second step would be one that moves nothing
-        some = model.available_pages > 0 or model.next_name % 4 == 0
-        return some and len(model.side.rows) < MOST_REQUESTS
+        some = model.available_pages > 0 or model.next_name % 4 == 0 or model.scope is not None
+        return some and model.openings > 0
 
     @classmethod
     def draw(cls, choices: Choices, model: SlotModel) -> Alloc:
         free, available = len(model.state["free"]), model.available_pages
-        if choices.integer(0, 5) == 0:
+        if model.scope is not None:
+            return cls(model.next_name, scoped.amount(choices, available))
+        if choices.once_in(6):
             edges = (0, 1, free, free + 1, available, available + 1)
             return cls(model.next_name, choices.pick(edges))
         most = 3 if model.paged else max(4, available // 2)
@@ -69,6 +72,7 @@ class Alloc(Command):
 class GroupBegin(Command):
     """Opens a free group."""
 
+    of_pool: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = ("free_group_begin", "free_group_end")
     weight: ClassVar[int] = 6
     # a group that is open can't be opened
@@ -86,6 +90,7 @@ class GroupBegin(Command):
 class GroupEnd(Command):
     """Closes the group; what was parked is released."""
 
+    of_pool: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = ("free_group_begin", "free_group_end")
     weight: ClassVar[int] = 14
 
@@ -105,6 +110,7 @@ class GroupEnd(Command):
 class Merge(Command):
     """`merge_and_sort_free`."""
 
+    of_pool: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = ("merge_and_sort_free",)
     weight: ClassVar[int] = 3
 
@@ -116,6 +122,7 @@ class Merge(Command):
 class Clear(Command):
     """`clear`: every request is gone, an open group too."""
 
+    of_pool: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = ("clear",)
     weight: ClassVar[int] = 3
 
@@ -132,6 +139,7 @@ class Clear(Command):
 class Resize(Command):
     """`resize` of a pool that owns nothing."""
 
+    of_pool: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = ("resize",)
     weight: ClassVar[int] = 6
     # a pool that owns nothing has no half-filled page; with a group open resize is refused
@@ -173,6 +181,7 @@ class Resize(Command):
 class AllFreePages(Command):
     """`get_all_free_pages`: free, then staged."""
 
+    of_pool: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = ("get_all_free_pages",)
     weight: ClassVar[int] = 2
 
@@ -246,6 +255,7 @@ class Restore(_OfRequest):
 class TransferDone(Command):
     """`set_hicache_transfer_done_event`: nothing on a static pool."""
 
+    of_pool: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = ("set_hicache_transfer_done_event",)
     weight: ClassVar[int] = 2
 

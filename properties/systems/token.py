@@ -7,6 +7,7 @@ from typing import Self
 
 from impl import TokenToKVPoolAllocator
 from properties.choices import Choices
+from properties.scope import Scope
 from properties.subjects.reference import EchoCache, ReferenceSubject
 from properties.systems import faulty, growth_misuse, misuse, protocol_misuse, slots
 from properties.systems.slot_model import SITUATIONS, SlotModel
@@ -54,6 +55,11 @@ def reference(config: TokenConfig) -> ReferenceSubject:
     return ReferenceSubject(Reference(config.size, need_sort=config.need_sort, kvcache=EchoCache()))
 
 
+def small(scope: Scope) -> list[TokenConfig]:
+    """The pools of a scope, with and without sorting."""
+    return [TokenConfig(size=scope.pages, need_sort=sort) for sort in (False, True)]
+
+
 TOKEN = System(
     name="token",
     config=TokenConfig,
@@ -64,4 +70,5 @@ TOKEN = System(
     model=lambda config, target: SlotModel(config, target, paged=False),
     interface=TokenToKVPoolAllocator,
     faulty=faulty.TOKEN,
+    small=small,
 )
