@@ -19,6 +19,8 @@ from fuzz.viewer.frames import clipped
 # A chart is a few hundred pixels wide: of a long night every so-manieth reading does.
 MOST_POINTS = 600
 MOST_TROUBLES = 30
+# No campaign counts so far, and JavaScript counts no further.
+LARGEST_NUMBER = 2**53
 
 
 @dataclass
@@ -88,9 +90,9 @@ class _Run:
     def note(self, event: dict[str, Any], log: Log) -> None:
         """A reading; what it counts is since the run began."""
         seconds, steps = number(event.get("seconds")), number(event.get("steps"))
-        if not self.seconds and self.started:
-            log.breaks.append(self.started)
-        if seconds - self.seconds > 0:
+        if seconds > self.seconds:
+            if self.started and not self.seconds:
+                log.breaks.append(self.started)
             log.points.append(
                 {
                     "at": round(self.started + seconds, 2),
@@ -133,8 +135,8 @@ def _events(path: Path, log: Log) -> Iterator[dict[str, Any]]:
 
 def number(value: Any) -> float:
     """A number of a foreign file; 0 where it is none."""
-    fine = isinstance(value, int | float) and math.isfinite(value)
-    return value if fine else 0
+    # NaN is not below anything.
+    return value if isinstance(value, int | float) and abs(value) < LARGEST_NUMBER else 0
 
 
 def numbers(value: Any) -> dict[str, float]:

@@ -37,7 +37,8 @@ def page(kind: str, title: str, data: Mapping[str, Any]) -> str:
     )
     return _part("skeleton", "html").format(
         policy=policy,
-        title=html.escape(title),
+        # a foreign name may hold half a character, which no file can
+        title=html.escape(title.encode(errors="replace").decode()),
         style=style,
         body=_part(kind, "html").strip(),
         data=embedded(data),
