@@ -24,8 +24,8 @@ from properties.systems import SYSTEMS
 
 CLEAN, MISSED = 0, 1
 DEFAULT_SECONDS = 60.0
-TESTS, RUN, MUSEUM = "tests", "fuzz run", "museum"
-WAYS = (TESTS, RUN, MUSEUM)
+TESTS, RUN, MUSEUM, SCOPE = "tests", "fuzz run", "museum", "small scope"
+WAYS = (TESTS, RUN, MUSEUM, SCOPE)
 #: in each of these every bug has to be found
 REQUIRED = (TESTS, RUN)
 HEADINGS = ("bug", "upstream", "invariant", *WAYS, "commands")
@@ -139,6 +139,8 @@ def ways_of(bug: Bug, budget_seconds: float) -> dict[str, Callable[[], Found | N
     for exhibit in exhibits():
         if exhibit.bug == bug.slug:
             found[MUSEUM] = partial(ways.in_museum, exhibit)
+    if bug.scope is not None:
+        found[SCOPE] = partial(ways.in_scope, bug, bug.scope, budget_seconds)
     return found
 
 

@@ -1,6 +1,7 @@
 """The ways in which a planted bug is looked for; each says by which invariant it was found.
 
-As its system's test does it, by a campaign from an empty corpus, and by its trace in the museum.
+As its system's test does it, by a campaign from an empty corpus, by its trace in the museum, and by
+a walk over all states of the smallest pool that shows it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hypothesis.stateful import run_state_machine_as_test
@@ -20,14 +21,17 @@ from hypothesis.stateful import run_state_machine_as_test
 import fuzz
 from fuzz.findings import note
 from properties.checks import STEPS
+from properties.exhaust import Searched, search
 from properties.invariants import Violation
 from properties.machine import machine
 from properties.minimize import minimize
 from properties.museum import Exhibit
 from properties.planted import Bug
 from properties.plugin import profile
+from properties.scope import Scope
 from properties.seeded import Finding, Plan, Tally, rounds
 from properties.subjects import load
+from properties.systems import SYSTEMS
 from properties.trace import Replay, Trace
 from properties.trace import load as load_trace
 
@@ -125,6 +129,26 @@ def _child(*arguments: str) -> Iterator[subprocess.Popen[str]]:
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
+
+
+def in_scope(bug: Bug, scope: Scope, budget_seconds: float) -> Found | None:
+    """All command sequences in a tiny pool: first those without groups, then all."""
+    # the limits are there to make a run meet the bug soon; a walk meets it wherever it is
+    factory = replace(load(f"planted:{bug.slug}"), limits={})
+    begun = time.monotonic()
+    for groups in (False, True):
+        end = time.monotonic() + budget_seconds
+
+        def more(searched: Searched, end: float = end) -> bool:
+            return time.monotonic() < end
+
+        finding = search(SYSTEMS[bug.system], scope, factory, groups=groups, more=more).finding
+        if finding is not None:
+            seconds, trace = time.monotonic() - begun, finding.trace
+            return Found(
+                invariant=finding.violation.number, seconds=seconds, commands=len(trace.commands)
+            )
+    return None
 
 
 def in_museum(exhibit: Exhibit) -> Found | None:
