@@ -57,7 +57,7 @@ function chart(title, series, breaks) {
         swatch.style.background = `var(--series-${i % SERIES})`;
         return el("span", {}, swatch, name ? `${name} ` : "", el("b", {}, whole.format(point[1])));
       }),
-      el("span", {}, at !== null ? `at ${spell(at)}` : breaks.length ? "dashed: a new run" : ""),
+      el("span", {}, at === null ? "" : `at ${spell(at)}`),
     );
   }
 

@@ -90,6 +90,10 @@ function renderCharts() {
     ["Traces in the corpus", bySystem("entries")],
   ])
     if (series.length) byId("charts").append(chart(title, series, log.breaks));
+  if (log.breaks.length)
+    byId("charts").after(
+      el("p", { class: "soft" }, "Dashed: another run begins, and reads its corpus again."),
+    );
 }
 
 function renderFindings() {
