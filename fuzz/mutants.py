@@ -76,11 +76,19 @@ def add(jobs: options.Jobs) -> None:
         "--budget", type=float, default=DEFAULT_SECONDS, metavar="S",
         help=f"seconds for each bug and way (default: {DEFAULT_SECONDS:g})",
     )  # fmt: skip
+    job.add_argument("--generated", action="store_true", help="mutants made by a machine instead")
+    job.add_argument("--count", type=int, metavar="N", help="so many of these (default: 100)")
+    job.add_argument("--seed", type=int, help="which of these (default: drawn, and printed)")
+    job.add_argument("--workers", type=int, metavar="N", help="processes (default: all cores)")
     job.add_argument("--only", default="", metavar="BUG,…", help="only these bugs, by their slugs")
 
 
 def start(args: argparse.Namespace) -> int:
     """Runs what the arguments ask for; the exit status."""
+    if args.generated:
+        from fuzz import generated  # which loads all of impl, and its tests
+
+        return generated.run(args.count, args.seed, args.workers)
     if not (math.isfinite(args.budget) and args.budget > 0):
         raise options.Unusable(f"--budget is {args.budget}; a finite number above 0 is allowed")
     return run(chosen(args.systems, args.only), args.budget)
