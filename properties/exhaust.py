@@ -102,7 +102,7 @@ def search(
     system: System, scope: Scope, factory: Factory, *, groups: bool, depth: int | None = None,
     more: More = lambda searched: True, level: str = "",
 ) -> Searched:  # fmt: skip
-    """Walks all configs of a scope; ends with the finding of the fewest commands, if there is one.
+    """Walks all configs of a scope, behind a finding for one of fewer commands only.
 
     Raises `Unwalked`, and `Endless` or `TooManyChoices` for a space that is too large. `more` is
     asked in between.
@@ -115,8 +115,11 @@ def search(
         whole.edges += one.edges
         whole.depth = max(whole.depth, one.depth)
         whole.closed = whole.closed and one.closed
-        found = (each for each in (whole.finding, one.finding) if each is not None)
-        whole.finding = min(found, key=lambda each: len(each.trace.commands), default=None)
+        if one.finding is not None:
+            whole.finding = one.finding
+            depth = len(one.finding.trace.commands) - 1
+            if depth < 1:
+                break
     return whole
 
 
@@ -188,6 +191,8 @@ class _Walk:
         plan = self.plan
         lock = plan.system.lockstep(plan.system, self.config, plan.factory.make, plan.judged()[0])
         lock.model.scope = self.scope
+        lock.model.state = lock.states[0]  # as after a command: with what a snapshot hasn't
+        lock.model.next_name = 1  # what request 0 writes is 0, as if it hadn't
         return lock
 
     def run(self, depth: int | None, more: More) -> None:

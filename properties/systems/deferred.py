@@ -90,6 +90,7 @@ PAGED_DEFERRED = replace(
     config=PagedDeferredConfig,
     commands=(*PAGED_ROWS.commands, *misuse.SHARED, *misuse.PAGED, *growth_misuse.PAGED),
     lockstep=DeferredLockstep,
+    small=None,
     faulty=(),
 )
 TOKEN_DEFERRED = replace(
@@ -97,5 +98,6 @@ TOKEN_DEFERRED = replace(
     name="token_deferred",
     config=TokenDeferredConfig,
     lockstep=DeferredLockstep,
+    small=None,
     faulty=(),
 )

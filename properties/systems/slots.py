@@ -160,6 +160,8 @@ class Resize(Command):
     @classmethod
     def draw(cls, choices: Choices, model: SlotModel) -> Resize:
         size = model.page_size
+        if model.scope is not None:
+            return cls(choices.integer(0, model.config.size))
         most = max(model.config.size, 2 * size)
         return cls(choices.integer(0, most, (0, size - 1, size, 2 * size, model.config.size)))
 
