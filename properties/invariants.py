@@ -98,7 +98,7 @@ _TABLE: tuple[tuple[int, str, str, str], ...] = (
     (62, "inverse formulas", "the capacity formula and its inverse agree", _SIZING),
     (63, "reference counts", "a count equals the number of owners", _CACHE),
     (64, "hash index", "hash and block indexes are inverse", _CACHE),
-    (65, "outstanding reader", "an id with a reader or writer is not allocatable", _HOST),
+    (65, "outstanding reader", "an id with a reader or writer is not allocatable", _HERE),
     (66, "clear", "clear refills everything; frees from before it are refused", _HERE),
     (67, "monotone demand", "demand is monotone in tokens", _SIZING),
     (68, "sizes", "zero is a no-op, a negative size is refused", _HERE),

@@ -29,7 +29,8 @@ def shortest(bug: Bug) -> Trace:
         plan = Plan(system=SYSTEMS[bug.system], factory=factory, seed=seed, limits=limits)
         _, finding = run_steps(plan, MOST_STEPS)
         if finding is not None and finding.violation.number == bug.invariant:
-            found.append(minimize(finding.trace, factory))
+            # a caller's bug is shown by what the caller gets wrong
+            found.append(minimize(finding.trace, factory, same_command=bool(bug.faulty)))
             if len(found) == 3:
                 break
     if not found:

@@ -22,4 +22,6 @@ BUGS = (
         faulty="evict_unaligned"),
     Bug("a chunk begins at the first position again", "paged_rows", "I33", entry=75,
         faulty="forget_progress"),
+    Bug("pages go back while a copy of them is under way", "overlap", "I65", entry=65,
+        faulty="release_under_copy"),
 )  # fmt: skip

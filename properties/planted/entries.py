@@ -190,7 +190,7 @@ WAITING: dict[int, str] = {
     **dict.fromkeys((38, 41, 43), "unified"),
     **dict.fromkeys((45, 47), "interleave"),
     49: "hisparse",
-    **dict.fromkeys((51, 65), "host tier"),
+    51: "host tier",
     **dict.fromkeys((57, 58, 60, 61), "storage"),
     **dict.fromkeys((63, 64, 86), "sizing"),
     **dict.fromkeys((6, 66, 71, 72, 73, 77, 78, 80, 83, 89, 91, 92), "prefix cache"),

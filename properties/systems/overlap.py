@@ -96,6 +96,27 @@ class Release(FreeLine):
         return faults
 
 
+class ReleaseUnderCopy(Release):
+    """A faulty caller's: a request gives back pages, and doesn't wait for the copy of them."""
+
+    breaks: ClassVar[str] = "I65"
+
+    @classmethod
+    def busy(cls, model: Any) -> list[int]:
+        return [name for name in cls.owners(model) if name not in model.settled]
+
+    @classmethod
+    def enabled(cls, model: Any) -> bool:
+        return bool(cls.busy(model))
+
+    @classmethod
+    def draw(cls, choices: Choices, model: Any) -> ReleaseUnderCopy:
+        return cls(choices.pick(cls.busy(model)), 0, True)
+
+    def applies(self, model: Any) -> bool:
+        return super().applies(model) and self.request in self.busy(model)
+
+
 # ---- actors --------------------
 
 LOOK = "get_all_free_pages"  # a call that changes nothing, for steps of the harness itself
@@ -279,6 +300,6 @@ OVERLAP = replace(
     situations=(),
     model=OverlapModel,
     lockstep=OverlapLockstep,
-    faulty=(),
+    faulty=(ReleaseUnderCopy,),
     made_as="paged_rows",
 )  # fmt: skip
