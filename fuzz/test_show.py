@@ -12,7 +12,7 @@ import torch
 
 import properties
 from fuzz.cli import main
-from fuzz.viewer.frames import EXISTS, FREE, OWNED, PARKED, STAGED
+from fuzz.viewer.frames import EXISTS, FREE, MOST_PAGES, OWNED, PARKED, STAGED, shown
 from fuzz.viewer.page import embedded, page
 from fuzz.viewer.story import story
 from properties.commands import Command
@@ -62,8 +62,8 @@ def pages(data: dict[str, Any], step: int, side: int = 0) -> dict[int, tuple[int
 
 def fact(data: dict[str, Any], key: str, step: int, side: int = 0) -> str:
     """What a side shows under a name after a step."""
-    shown: str = [text for at, text in data["sides"][side]["facts"][key] if at <= step][-1]
-    return shown
+    text: str = [text for at, text in data["sides"][side]["facts"][key] if at <= step][-1]
+    return text
 
 
 FREE_PAGE = (EXISTS | FREE, "", 0)
@@ -100,6 +100,17 @@ def test_a_pool_that_shrinks() -> None:
     data = told(paged(Resize(2), Alloc(0, 1)))
     assert list(pages(data, 0)) == [1, 2, 3]
     assert list(pages(data, 2)) == [1]
+
+
+def test_large_pools_and_long_lists() -> None:
+    """Of a large pool the first pages are drawn, of a long list the first items are told."""
+    config = PAGED.config(page_size=1, num_pages=MOST_PAGES + 904, spare=0, need_sort=False)
+    data = told(Trace(system=PAGED, config=config, commands=(Alloc(0, 1),)))
+    assert max(pages(data, 1)) == MOST_PAGES
+    assert f"{MOST_PAGES + 904:,} pages" in data["note"]
+    assert fact(data, "free", 1).startswith("[2, 3, 4, ")
+    assert fact(data, "free", 1).endswith(f", … {MOST_PAGES + 903} in all]")
+    assert shown({1: ([2], "a"), 3: None}) == "{1: ([2], a), 3: None}"
 
 
 def test_rows_and_slots() -> None:

@@ -7,6 +7,7 @@ slots are used is the ledger's. For request rows a row is a page of one slot.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 # Bits of a cell's places. A page that exists and has no other bit is nowhere.
@@ -15,6 +16,8 @@ PLACES = FREE | STAGED | PARKED | OWNED
 NOBODY = -1
 # A broken list may name any number as a page; so many beyond the pool's end get a cell.
 MOST_BEYOND = 8
+# More pages nobody looks at; of a larger pool the first ones are drawn.
+MOST_PAGES = 4096
 # What a side shows is told whole where it is short: nobody compares a thousand ids by eye.
 MOST_ITEMS, MOST_CHARACTERS = 64, 600
 
@@ -39,7 +42,8 @@ def cells(state: Mapping[str, Any], side: Any) -> Cells:
     """The cells of a side that shows this state; pages that don't exist have none."""
     ledger = side.ledger
     size = int(state["size"]) // ledger.page_size if "size" in state else ledger.num_pages
-    places = dict.fromkeys(range(1, size + 1), EXISTS)
+    drawn = min(size + MOST_BEYOND, MOST_PAGES)
+    places = dict.fromkeys(range(1, min(size, drawn) + 1), EXISTS)
     owned = state.get("holders", state.get("held", ledger.owned_pages()))
     for bit, pages in (
         (FREE, state.get("free", ledger.available_pages())),
@@ -48,7 +52,7 @@ def cells(state: Mapping[str, Any], side: Any) -> Cells:
         (OWNED, owned),
     ):
         for page in pages:
-            if 0 <= page <= size + MOST_BEYOND:
+            if 0 <= page <= drawn:
                 had = places.get(page, EXISTS)
                 places[page] = had | bit | (TWICE if had & bit else 0)
     owners = _owners(ledger)
@@ -69,6 +73,8 @@ def _owners(ledger: Any) -> dict[int, tuple[Hashable, int]]:
     found: dict[int, tuple[Hashable, int]] = {}
     size = ledger.page_size
     for page in ledger.owned_pages():
+        if page > MOST_PAGES:
+            continue
         owners = [ledger.owner_of(slot) for slot in range(page * size, (page + 1) * size)]
         having = [owner for owner in owners if owner is not None]
         found[page] = (having[0] if having else NOBODY, len(having))
@@ -77,10 +83,22 @@ def _owners(ledger: Any) -> dict[int, tuple[Hashable, int]]:
 
 def shown(value: Any) -> str:
     """A part of a state, or an outcome, as text of bearable length."""
-    if isinstance(value, list | tuple) and len(value) > MOST_ITEMS:
-        inner = ", ".join(map(str, value[:MOST_ITEMS]))
-        return clipped(f"[{inner}, … {len(value)} in all]")
-    return clipped(str(value))
+    return clipped(_short(value))
+
+
+def _short(value: Any) -> str:
+    """Like `str`, but of a long list or dict only the beginning, and how long it is."""
+    if type(value) not in (list, tuple, dict):
+        return str(value)
+    items = islice(value.items() if type(value) is dict else value, MOST_ITEMS)
+    if type(value) is dict:
+        parts = [f"{key}: {_short(each)}" for key, each in items]
+    else:
+        parts = [_short(each) for each in items]
+    if len(value) > MOST_ITEMS:
+        parts.append(f"… {len(value)} in all")
+    first, last = "{}" if type(value) is dict else "()" if type(value) is tuple else "[]"
+    return f"{first}{', '.join(parts)}{last}"
 
 
 def clipped(text: str) -> str:

@@ -15,7 +15,7 @@ from fuzz import sandbox
 from fuzz.traces import LONGEST_SECONDS
 from fuzz.viewer.difference import difference
 from fuzz.viewer.film import NO_VIEW, Film
-from fuzz.viewer.frames import View, clipped, view
+from fuzz.viewer.frames import MOST_PAGES, View, clipped, view
 from properties.commands import Command, Outcome
 from properties.invariants import CATALOGUE, FATAL, Violation
 from properties.lockstep import Lockstep
@@ -98,6 +98,8 @@ def _fatal(trace: Trace, factory: Factory) -> dict[str, Any]:
 def _head(trace: Trace) -> dict[str, Any]:
     """What is known of a trace before it runs."""
     config = trace.config
+    count = config.size // getattr(config, "page_size", 1)
+    hidden = f"The pool has {count:,} pages; the first {MOST_PAGES:,} are drawn."
     unit = "page" if hasattr(config, "num_pages") else "slot"
     return {
         "system": trace.system.name,
@@ -108,7 +110,7 @@ def _head(trace: Trace) -> dict[str, Any]:
         "level": trace.level,
         "recorded": trace.invariant,
         "versions": trace.versions,
-        "note": "",
+        "note": hidden if count > MOST_PAGES else "",
     }
 
 
