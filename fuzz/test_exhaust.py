@@ -80,7 +80,11 @@ def test_a_finding_is_told_and_saved(workers: str, capsys: Captured) -> None:
         (("rows", "--depth", "0"), ("--depth is 0", "at least 1")),
         (("rows", "--workers", "-1"), ("--workers is -1", "at least 1")),
         (("rows", "--subject", "nobody"), ("'nobody'",)),
-        (("token_deferred", "--page-size", "1"), ("token_deferred", "snapshot")),
+        (("paged_rows", "--page-size", "1"), ("paged_rows", "allowed: rows, token, paged")),
+        (
+            ("token_deferred", "--page-size", "1"),
+            ("token_deferred", "snapshot", "allowed: rows, token, paged"),
+        ),
         (("paged", "--page-size", "2", "--pages", "40"), ("would not end", "extend", "82")),
         (("paged", "--page-size", "1", "--subject", "sglang"), ("sglang", "page_size 2")),
     ],

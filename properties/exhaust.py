@@ -30,12 +30,13 @@ from properties.memento import Memento, Unsaved
 from properties.scope import Scope
 from properties.seeded import Finding, Plan, trace_of
 from properties.subjects import Factory
+from properties.systems import SYSTEMS
 from properties.systems.system import System
 
-# A state takes a few kilobytes while it waits: a search of more would fill a small machine's
+# A state takes some ten kilobytes while it waits: a search of more would fill a small machine's
 # memory, and take hours.
-MOST_STATES = 300_000
-MOST_EDGES = 100_000_000
+MOST_STATES = 100_000
+MOST_EDGES = 50_000_000
 # More commands of a kind than this in one state, and no search ends.
 MOST_COMMANDS = 20_000
 OPENS_GROUP = "free_group_begin"
@@ -69,7 +70,11 @@ More = Callable[[Searched], bool]
 def configs(system: System, scope: Scope, factory: Factory) -> list[Any]:
     """The configs of a scope that the subject has; raises Unwalked where there is none."""
     if system.small is None:
-        raise Unwalked(f"{system.name} can't be searched: a snapshot doesn't tell all of its state")
+        known = ", ".join(each.name for each in SYSTEMS.values() if each.small is not None)
+        raise Unwalked(
+            f"{system.name} isn't searched, its states are too many or don't show in a snapshot;"
+            f" allowed: {known}"
+        )
     found = system.small(scope)
     for config in found:
         if problem := config.problem():
@@ -142,14 +147,14 @@ def walk(
 
 
 def every(kind: type[Command], model: Any) -> list[Command]:
-    """All commands of a kind that apply in this state; raises TooManyChoices."""
+    """All commands of a kind that apply in this state, some twice; raises TooManyChoices."""
     if not kind.enabled(model):
         return []
     paths = Every(kind.name()).walk(lambda choices: kind.draw(choices, model))
     found = list(itertools.islice(paths, MOST_COMMANDS + 1))
     if len(found) > MOST_COMMANDS:
         raise TooManyChoices(f"{kind.name()}: over {MOST_COMMANDS:,} commands in one state")
-    return [command for command in dict.fromkeys(found) if command.applies(model)]
+    return found
 
 
 class _Came(NamedTuple):
@@ -157,10 +162,10 @@ class _Came(NamedTuple):
 
     outcome: Outcome
     shown: Hashable
-    #: whether all is as before, the requests included
-    still: bool
 
 
+#: that all is as before, the requests included
+_STILL = _Came(Outcome("none"), None)
 #: how to come back to a state
 _Way = Callable[[], None]
 _Name = tuple[type[Command], str]
@@ -265,7 +270,7 @@ class _Walk:
             self.searched.edges += 1
             came = known.get(name) if self.lock.exact else None
             if came is not None:
-                if came.still:
+                if came is _STILL:
                     continue
                 is_new = self.leads_on(command, came)
                 back()
@@ -285,7 +290,7 @@ class _Walk:
         known: dict[_Name, _Came],
     ) -> None:  # fmt: skip
         """Notes the kinds that needn't be looked at again where this snapshot is shown."""
-        moving = {kind for (kind, _), came in known.items() if not came.still}
+        moving = {kind for (kind, _), came in known.items() if came is not _STILL}
         idle.update({kind: count for kind, count in counts.items() if kind not in moving})
 
     def commands(self, idle: Container[type[Command]]) -> dict[_Name, Command]:
@@ -308,8 +313,9 @@ class _Walk:
             return None, False
         shown = self.visible()
         books = outcome.kind == "served" and type(command).settle is not Command.settle
-        still = not books and self.lock.model.state == before
-        return _Came(outcome, shown, still), self.is_new(shown)
+        if not books and self.lock.model.state == before:
+            return _STILL, self.is_new(shown)
+        return _Came(outcome, shown), self.is_new(shown)
 
     def leads_on(self, command: Command, came: _Came) -> bool:
         """Whether a command, whose call is known, leads to a new state or to a violation."""

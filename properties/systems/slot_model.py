@@ -189,11 +189,12 @@ class SlotModel:
     def requests_key(self, side: Side, order: Sequence[int]) -> Hashable:
         """What the requests have on a side.
 
-        Of one that gave back its first pages it doesn't matter how many they were: no command asks.
+        Of pages given back at the front it matters only whether there are any: they make positions
+        larger, and nothing else.
         """
         rows = [side.rows[name] for name in order]
-        held = [(tuple(row.slots), row.start > 0) for row in rows]
-        return tuple(held), frozenset(side.parked_by_slots)
+        held, shifted = tuple(tuple(row.slots) for row in rows), any(row.start for row in rows)
+        return held, shifted, frozenset(side.parked_by_slots)
 
     def pages_for(self, requests: Sequence[tuple[int, int]]) -> int:
         """New pages for appending (name, tokens): ceil(seq/B) - ceil(prefix/B) each."""

@@ -49,7 +49,7 @@ class System:
     lockstep: type[Lockstep] = Lockstep
     #: what callers do who have a bug; nobody else is driven with it
     faulty: tuple[type[Command], ...] = ()
-    #: scope → the configs that are walked; None where a snapshot doesn't tell all
+    #: scope → the configs that are walked; None where states are too many, or not in snapshots
     small: Callable[[Scope], list[Any]] | None = None
     #: the system that subjects know it as, if it is another way to drive one
     made_as: str = ""
