@@ -26,7 +26,11 @@ Memory: TypeAlias = "array[int] | torch.Tensor"
 
 @runtime_checkable
 class Subject(Protocol):
-    """One implementation under test, from its construction on."""
+    """One implementation under test, from its construction on.
+
+    Nobody has to write how it is copied: a search over states puts back what it holds, and where
+    that can't be seen, makes it anew (`properties.memento`).
+    """
 
     #: methods that it has; commands that need others are left out, and listed by the gate
     calls: frozenset[str]
