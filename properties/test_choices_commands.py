@@ -87,6 +87,7 @@ THIRD = frozenset(
 # What a walk begins behind, where nothing can be done without it.
 OPENING: dict[str, Callable[[Any], tuple[Command, ...]]] = {
     "paged_rows": lambda config: (Admit(tuple(range(config.rows))),),
+    "overlap": lambda config: (Admit(tuple(range(config.rows))),),
 }
 TINY: dict[str, list[Any]] = {
     "rows": [RowsConfig(size=1, width=1), RowsConfig(size=2, width=1)],
@@ -102,6 +103,7 @@ TINY: dict[str, list[Any]] = {
         for size, pages, sort, rows in ((1, 1, True, 1), (2, 2, False, 2))
     ],
 }
+TINY["overlap"] = TINY["paged_rows"]
 
 
 def every(kind: type[Command], lock: Lockstep) -> list[Command]:
