@@ -302,4 +302,5 @@ OVERLAP = replace(
     lockstep=OverlapLockstep,
     faulty=(ReleaseUnderCopy,),
     made_as="paged_rows",
+    small=None,  # what actors hold on to is in no snapshot
 )  # fmt: skip
