@@ -51,8 +51,9 @@ def test_states_of_one_slot() -> None:
 
 def test_states_of_one_row() -> None:
     """A row is free or held, for the first time or again; it and the padding row are written on."""
-    never, held, free, held_again = 1, 2, 2, 2  # written or not, once handed out
-    assert searched("rows", 1, 1, 1).states == 2 * (never + held + free + held_again)
+    never, held, free, held_again = 1, 4, 4, 4  # any of two positions, once it was handed out
+    padding = 3  # from its first position on
+    assert searched("rows", 1, 1, 1).states == padding * (never + held + free + held_again)
 
 
 def test_groups_have_states_of_their_own() -> None:

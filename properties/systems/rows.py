@@ -15,8 +15,9 @@ from reference import ReqToTokenPool as Reference
 
 MOST_ROWS, MOST_COLUMNS = 8, 6  # small tables, so that they run full and are compared whole
 LARGEST_TABLE = 2**12
-# Positions of a row in a scope: each may be written or not, which doubles the states.
-SMALL_WIDTH = 1
+# In a scope each entry may be written or not, which doubles the states: rows have two positions
+# where they are as few as this, else one.
+FEW_ROWS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,5 +53,5 @@ ROWS = System(
     reference=lambda config: RowReference(Reference(config.size, config.width)),
     model=RowModel,
     interface=ReqToTokenPool,
-    small=lambda scope: [RowsConfig(size=scope.pages, width=SMALL_WIDTH)],
+    small=lambda scope: [RowsConfig(size=scope.pages, width=2 if scope.pages <= FEW_ROWS else 1)],
 )
