@@ -53,8 +53,9 @@ def run(*command: str, cwd: Path, env: dict[str, str]) -> subprocess.CompletedPr
     )
 
 
-def test_blocks_run() -> None:
+def test_blocks_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The python blocks of the README run one after the other, and keep their own assertions."""
+    monkeypatch.chdir(tmp_path)  # what they write
     assert len(blocks()) >= 3
     names: dict[str, object] = {"__name__": "readme"}
     for block in blocks():
