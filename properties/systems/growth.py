@@ -100,12 +100,12 @@ def scoped_names(choices: Choices, model: SlotModel) -> Iterator[int]:
 
 
 def scoped_growth(choices: Choices, model: SlotModel) -> tuple[tuple[int, int], ...]:
-    """A batch in a scope: with the last request it may be too large, or ask for nothing."""
+    """A batch in a scope: its last request may make it too large, a lone one may ask for none."""
     size, left, rows = model.page_size, model.available_pages, model.side.rows
     requests: list[tuple[int, int]] = []
     for name in scoped_names(choices, model):
         rest = -rows[name].length % size if name in rows else 0
-        tokens = scoped.amount(choices, rest + left * size)
+        tokens = scoped.amount(choices, rest + left * size, least=int(bool(requests)))
         requests.append((name, tokens))
         left -= -(-(tokens - rest) // size) if tokens > rest else 0
         if left < 0 or not tokens:

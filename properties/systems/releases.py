@@ -5,6 +5,7 @@ Follows `spec/core.md` §3, §4 and §4a. Commands name requests and numbers of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -34,15 +35,14 @@ class _Release(Command):
     @classmethod
     def draw(cls, choices: Choices, model: SlotModel) -> Any:
         chosen = cls.draw_names(choices, model)
-        return cls(
-            tuple((name, draw_pages(choices, model, name)) for name in chosen),
-            choices.pick(cls.namings(model) if model.scope is None else cls.scoped_namings(model)),
-        )
+        parts = tuple((name, draw_pages(choices, model, name)) for name in chosen)
+        return cls(parts, choices.pick(cls.scoped_namings(model, parts)))
 
     @classmethod
-    def scoped_namings(cls, model: SlotModel) -> tuple[str, ...]:
-        """Those that are tried in a scope."""
-        return cls.namings(model)
+    def scoped_namings(cls, model: SlotModel, parts: Sequence[Part]) -> tuple[str, ...]:
+        """Those that are tried: in a scope several requests are named in one way."""
+        namings = cls.namings(model)
+        return namings if model.scope is None or len(parts) < 2 else namings[:1]
 
     @classmethod
     def draw_names(cls, choices: Choices, model: SlotModel) -> list[int]:
@@ -113,8 +113,9 @@ class FreeFull(_Release):
     weight: ClassVar[int] = 6
 
     @classmethod
-    def scoped_namings(cls, model: SlotModel) -> tuple[str, ...]:
-        return ("all",)
+    def scoped_namings(cls, model: SlotModel, parts: Sequence[Part]) -> tuple[str, ...]:
+        namings = super().scoped_namings(model, parts)
+        return namings if model.scope is None else namings[:1]
 
 
 class FreePageIds(_Release):
@@ -157,7 +158,8 @@ class _Segments(Command):
         pages = draw_pages(choices, model, name)
         count = abs(pages) or -(-len(model.side.rows[name].slots) // model.page_size)
         cuts = choices.subset(range(1, count), 0, 2) if cls.several and count > 1 else []
-        return cls(name, pages, tuple(cuts), cls.several and choices.boolean())
+        hollow = cls.several and not (model.scope and (cuts or pages)) and choices.boolean()
+        return cls(name, pages, tuple(cuts), hollow)
 
     def applies(self, model: SlotModel) -> bool:
         return self.request in model.side.rows and (self.several or not (self.cuts or self.hollow))

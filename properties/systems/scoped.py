@@ -27,6 +27,6 @@ def batch(
         yield known.pop(at) if at < len(known) else unused.pop(0)
 
 
-def amount(choices: Choices, fits: int) -> int:
-    """How much a request takes, of what it can: from nothing to one more."""
-    return choices.integer(0, fits + 1)
+def amount(choices: Choices, fits: int, least: int = 0) -> int:
+    """How much a request takes: up to one more than fits."""
+    return choices.integer(least, fits + 1)

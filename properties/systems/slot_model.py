@@ -189,12 +189,11 @@ class SlotModel:
     def requests_key(self, side: Side, order: Sequence[int]) -> Hashable:
         """What the requests have on a side.
 
-        Of pages given back at the front it matters only whether there are any: they make positions
-        larger, and nothing else.
+        Pages that were given back at the front don't matter: they make positions larger, by whole
+        pages, and no command asks for more.
         """
-        rows = [side.rows[name] for name in order]
-        held, shifted = tuple(tuple(row.slots) for row in rows), any(row.start for row in rows)
-        return held, shifted, frozenset(side.parked_by_slots)
+        held = tuple([tuple(side.rows[name].slots) for name in order])
+        return held, frozenset(side.parked_by_slots)
 
     def pages_for(self, requests: Sequence[tuple[int, int]]) -> int:
         """New pages for appending (name, tokens): ceil(seq/B) - ceil(prefix/B) each."""

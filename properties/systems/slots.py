@@ -161,7 +161,8 @@ class Resize(Command):
     def draw(cls, choices: Choices, model: SlotModel) -> Resize:
         size = model.page_size
         if model.scope is not None:
-            return cls(choices.integer(0, model.config.size))
+            # whole pages; and a rest, where it is all there is
+            return cls(choices.pick((*range(0, model.config.size + 1, size), size - 1)))
         most = max(model.config.size, 2 * size)
         return cls(choices.integer(0, most, (0, size - 1, size, 2 * size, model.config.size)))
 
