@@ -124,13 +124,15 @@ class _BadRelease(Misuse):
     how: str
     index: int
 
-    #: which candidates a scope has, where they are alike; all if empty
-    extremes: ClassVar[tuple[int, ...]] = ()
-
     @classmethod
     def candidates(cls, model: SlotModel, side: Side, how: str) -> list[int]:
         """Pages on this side that make the fault."""
         raise NotImplementedError
+
+    @classmethod
+    def different(cls, model: SlotModel, found: list[int]) -> list[int]:
+        """Which candidates are tried in a scope, where others are like them; all, unless told."""
+        return list(range(len(found)))
 
     @classmethod
     def enabled(cls, model: SlotModel) -> bool:
@@ -145,8 +147,8 @@ class _BadRelease(Misuse):
         fitting = [how for how in ways if cls.candidates(model, model.side, how)]
         how = choices.pick(fitting or ways)
         found = cls.candidates(model, model.side, how) or [0]
-        if model.scope is not None and cls.extremes:
-            return cls(how, choices.pick(cls.extremes))
+        if model.scope is not None:
+            return cls(how, choices.pick(cls.different(model, found)))
         return cls(how, choices.integer(0, len(found) - 1))
 
     def applies(self, model: SlotModel) -> bool:
@@ -167,12 +169,14 @@ class _BadRelease(Misuse):
 class FreeOutOfRange(_BadRelease):
     """A page below 0 or above the last."""
 
-    extremes: ClassVar[tuple[int, ...]] = (0, 2)
-
     @classmethod
     def candidates(cls, model: SlotModel, side: Side, how: str) -> list[int]:
         last = model.num_pages
         return [last + 1, last + 2, -1, -2, 2**31 // model.page_size]
+
+    @classmethod
+    def different(cls, model: SlotModel, found: list[int]) -> list[int]:
+        return [0, 2]  # above and below
 
 
 class FreeReserved(_BadRelease):
@@ -211,6 +215,13 @@ class FreeAgain(_BadRelease):
         if how in SLOT_METHODS and model.paged:
             dead = dead - set(side.parked_by_slots)
         return sorted(dead)
+
+    @classmethod
+    def different(cls, model: SlotModel, found: list[int]) -> list[int]:
+        """The first of each place where a page may lie dead."""
+        free, staged = set(model.state["free"]), set(model.state["staged"])
+        places = [(page in free, page in staged) for page in found]
+        return [places.index(place) for place in dict.fromkeys(places)]
 
     @classmethod
     def enabled(cls, model: SlotModel) -> bool:
