@@ -52,7 +52,7 @@ CAPACITY = (
     Bug("staged pages are ignored by extend", "paged", "I11", edit(
         f"{PAGED}.alloc_extend", "if not self._book.fits(plan.num_pages, bound):",
         "if plan.num_pages > self._book.free_list.num_free:",
-    ), entry=13),
+    ), also=("I4",), entry=13),
     Bug("an extend of more tokens than a block is never served", "paged", "I11", edit(
         f"{PAGED}.alloc_extend", "if not self._book.fits(plan.num_pages, bound):",
         "if plan.num_tokens > 32 or not self._book.fits(plan.num_pages, bound):",

@@ -33,7 +33,7 @@ BUGS = (
     ), limits=LAGS, commands=TOKENS),
     Bug("a fault that has arrived is lost", LATE_TOKEN, "I4", edit(
         f"{DEFERRAL}:Deferral.poll", "if numbers[0]:", "if False:",
-    ), limits={**LAGS, "delay": (0, 1)}, commands=TOKENS),
+    ), also=("I9",), limits={**LAGS, "delay": (0, 1)}, commands=TOKENS),
     Bug("recovery leaves slots parked behind the fault", "paged", "I9", edit(
         f"{BOOK}._restore", "del self.parked_slots[num_slots:]", "pass",
     ), commands=PARKED),
