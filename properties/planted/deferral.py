@@ -36,7 +36,7 @@ BUGS = (
     ), also=("I9",), limits={**LAGS, "delay": (0, 1)}, commands=TOKENS),
     Bug("recovery leaves slots parked behind the fault", "paged", "I9", edit(
         f"{BOOK}._restore", "del self.parked_slots[num_slots:]", "pass",
-    ), commands=PARKED),
+    ), limits={"page_size": (1, 2), "num_pages": (1, 2, 4)}, commands=PARKED),
     Bug("recovery leaves pages parked behind the fault", LATE, "I9", edit(
         f"{BOOK}._restore", "del self.parked_pages[num_pages:]", "pass",
     ), limits=LAGS, commands=GROUPED),
@@ -45,5 +45,5 @@ BUGS = (
     ), limits=LAGS, commands=(*TOKENS, "group_begin", "group_end")),
     Bug("recovery leaves a group open", LATE, "I9", edit(
         f"{BOOK}._restore", "self.group_is_open,", "_,",
-    ), limits=LAGS, commands=GROUPED),
+    ), limits=LAGS, commands=("alloc", "free_twice_in_call", "group_begin", "group_end")),
 )  # fmt: skip

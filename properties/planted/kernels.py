@@ -193,7 +193,7 @@ VOID = (
     ), limits=LAGS, commands=FAULTY),
     Bug("the record names the call before", LATE, "I9", edit(
         f"{COMMON}:write_record", "tl.store(record, seq)", "tl.store(record, seq - 1)",
-    ), also=("I4",), limits=LAGS, commands=FAULTY),
+    ), also=("I4",), limits=LAGS, commands=("alloc", "free_twice_in_call")),
 )  # fmt: skip
 
 BUGS = (*PLACED, *CHECKED, *GIVEN_BACK, *VOID)
