@@ -22,6 +22,8 @@ BLIND = "if tl.load(record) >= 0:"
 UNCLAIM = "tl.store(claim + page, NO_CLAIM"
 # Several void calls behind the faulty one.
 LAGS = {"lag": (2, 3, 5), "delay": (100,), "page_size": (1, 2, 3), "num_pages": (1, 2, 4, 8)}
+# Fewer are soon made short, where a step takes long.
+FEW = {**LAGS, "lag": (2, 3), "page_size": (1, 2)}
 PILED = {"page_size": (1, 2), "num_pages": (8,), "need_sort": (False,)}
 SORTED = {"need_sort": (True,)}
 # More than a tile of tokens, and more than a plan fills by itself.
@@ -164,7 +166,7 @@ GIVEN_BACK = (
 VOID = (
     Bug("a plan doesn't look at the record", LATE, "I9", edit(
         f"{EXTEND}:plan", LOOKS, BLIND,
-    ), limits=LAGS, commands=GROWING),
+    ), limits=FEW, commands=GROWING),
     Bug("a take doesn't look at the record", LATE, "I9", edit(
         f"{TAKE}:take_slots", "tl.load(record) == 0", "tl.load(record) >= 0",
     ), limits=LAGS, commands=FAULTY),
@@ -183,14 +185,14 @@ VOID = (
     Bug("a void extend has slots", LATE, "I9", edit(
         f"{EXTEND}:_fill_tile", "tl.where(live, page * page_size + in_page, 0)",
         "page * page_size + in_page",
-    ), limits=LAGS, commands=GROWING),
+    ), limits=FEW, commands=GROWING),
     Bug("a refused batch opens its pages", LATE, "I9", edit(
         f"{EXTEND}:plan", "tl.where(key == NO_FAULT, fused_tokens, 0)", "fused_tokens",
     ), limits=LAGS, commands=GROWING),
     Bug("a refused release moves its pages", LATE, "I9", edit(
         f"{RELEASE}:release_runs", "if key == NO_FAULT:\n                    tl.store(states",
         "if key >= 0:\n                    tl.store(states",
-    ), limits=LAGS, commands=FAULTY),
+    ), limits=LAGS, commands=("alloc", "free_twice_in_call")),
     Bug("the record names the call before", LATE, "I9", edit(
         f"{COMMON}:write_record", "tl.store(record, seq)", "tl.store(record, seq - 1)",
     ), also=("I4",), limits=LAGS, commands=("alloc", "free_twice_in_call")),
