@@ -173,6 +173,6 @@ def test_the_report(window: Browser, tmp_path: Path) -> None:
     before = window.run(ground)
     window.find("#theme").click()
     assert window.run(ground) != before
-    window.find("td a").click()
+    window.follow("td a")
     assert "I6" in window.text("#verdict")
     assert window.complaints() == []

@@ -48,6 +48,18 @@ class Browser:
         """The first element."""
         return self.driver.find_element("css selector", css)
 
+    def follow(self, css: str) -> None:
+        """Clicks a link and waits for the page behind it."""
+        from selenium.common.exceptions import WebDriverException
+        from selenium.webdriver.support.wait import WebDriverWait
+
+        left = self.driver.current_url
+        self.find(css).click()
+        arrived = "return location.href !== arguments[0] && document.readyState === 'complete'"
+        # A script that the change of pages cuts off fails: asked again.
+        patient = WebDriverWait(self.driver, 30, ignored_exceptions=(WebDriverException,))
+        patient.until(lambda _: self.run(arrived, left))
+
     def all(self, css: str) -> list[Any]:
         """Every element."""
         found: list[Any] = self.driver.find_elements("css selector", css)
