@@ -16,6 +16,10 @@ from properties.schedules import Runner, every, stale
 from properties.seeded import Plan
 from properties.subjects import Factory, impl, load
 from properties.systems import SYSTEMS
+from properties.systems.overlap import CopyBegin, CopyEnd, GiveBack, Release, Take
+from properties.systems.paged_rows_growth import ExtendRows
+from properties.systems.paged_rows_lines import Admit
+from properties.trace import Replay, Trace
 
 OVERLAP = SYSTEMS["overlap"]
 pytestmark = pytest.mark.system("overlap")
@@ -74,3 +78,19 @@ def test_replicas_must_agree() -> None:
     config = OVERLAP.config(page_size=2, num_pages=4, spare=0, need_sort=False, rows=3, width=5)
     with pytest.raises(CATALOGUE["I55"]):
         OVERLAP.lockstep(OVERLAP, config, make)
+
+
+def test_a_changed_trace_is_no_finding() -> None:
+    """A trace that lost the end of a copy waits with what would give its pages back."""
+    system, config = OVERLAP, OVERLAP.config(
+        page_size=2, num_pages=4, spare=0, need_sort=False, rows=2, width=5
+    )  # fmt: skip
+    for last in (Release(0, 0, True), GiveBack(1)):
+        given = (Admit((0,)), ExtendRows(((0, 3),), False), Take(1, 0), CopyBegin(2, 0), last)
+        replay = Replay(Trace(system=system, config=config, commands=given), load("impl").make)
+        assert replay.run() is None
+        assert replay.executed == list(given[:-1])
+        ended = (*given[:-1], CopyEnd(2), last)
+        replay = Replay(Trace(system=system, config=config, commands=ended), load("impl").make)
+        assert replay.run() is None
+        assert replay.executed == list(ended)

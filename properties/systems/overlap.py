@@ -66,6 +66,8 @@ class OverlapModel(LineModel):
     """The reference, the requests and the actors."""
 
     side: OverlapSide
+    #: whether pages stay while they are copied; a schedule that says otherwise isn't the subject's
+    waits = True
 
     def new_side(self) -> OverlapSide:
         return OverlapSide(self.config)
@@ -91,6 +93,10 @@ class Release(FreeLine):
         name = choices.pick([name for name in cls.owners(model) if name in model.settled])
         return cls(name, 0, True)
 
+    def applies(self, model: Any) -> bool:
+        waits: bool = model.waits
+        return super().applies(model) and (not waits or self.request in model.settled)
+
     def settle(self, model: Any, side: Any, value: Any) -> Faults:
         faults: Faults = super().settle(model, side, value) + side.copy_faults()
         return faults
@@ -114,7 +120,7 @@ class ReleaseUnderCopy(Release):
         return cls(choices.pick(cls.busy(model)), 0, True)
 
     def applies(self, model: Any) -> bool:
-        return super().applies(model) and self.request in self.busy(model)
+        return FreeLine.applies(self, model) and self.request in self.busy(model)
 
 
 # ---- actors --------------------
@@ -233,6 +239,9 @@ class GiveBack(_Actor):
             for actor in cls.fitting(model)
             if side.is_stale(side.taken[actor]) or side.taken[actor].request in model.settled
         ]
+
+    def applies(self, model: OverlapModel) -> bool:
+        return self.actor in (self._waiting if model.waits else self.fitting)(model)
 
     def call(self, model: OverlapModel, side: OverlapSide) -> Call:
         taken = side.taken[self.actor]
