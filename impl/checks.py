@@ -7,7 +7,7 @@ These are the immediate checks of DESIGN's order of tests; they run with `valida
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -110,8 +110,16 @@ def collected(*tests: Callable[[], object]) -> list[PoolError | None]:
     return errors
 
 
-def raise_first(errors: Sequence[PoolError | None]) -> None:
-    """Raise the error of the smallest kind, the earliest of those; nothing if all are None."""
+def raise_first(errors: list[PoolError | None]) -> None:
+    """Raise the error of the smallest kind, the earliest of those; nothing if all are None.
+
+    Leaves the list empty: an error that a frame of its own traceback holds would live, and with
+    it the tensors of the call, until the next garbage collection.
+    """
     found = [error for error in errors if error is not None]
+    errors.clear()
     if found:
-        raise min(found, key=lambda error: error.rank)
+        try:
+            raise min(found, key=lambda error: error.rank)
+        finally:
+            found.clear()

@@ -148,4 +148,7 @@ def refusal(
 def refuse(call: str, faults: Sequence[Fault], advice: dict[type[PoolError], str]) -> None:
     """Raise the smallest (kind, index) of `faults`; do nothing if there are none."""
     if (error := refusal(call, faults, advice)) is not None:
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # see `checks.raise_first`

@@ -5,6 +5,7 @@ Spec: `spec/core.md` §4, §4b; DESIGN, "impl: how every class behaves".
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,9 @@ import torch
 
 from impl import PoolError
 from impl.errors import TooMany, Unsupported
+from properties.seeded import Plan, run_steps
+from properties.subjects import load
+from properties.systems import SYSTEMS
 from properties.test_impl import POOLS, Maker, ids, paged, rows, token
 
 Act = Callable[[Any], Any]
@@ -172,3 +176,23 @@ def test_token_allocator_has_no_growth() -> None:
         token().alloc_decode(ids(1), ids(1), ids(-1))
     with pytest.raises(PoolError, match="row 9"):
         rows().free_rows([9])
+
+
+@pytest.mark.parametrize("system", ["rows", "token", "paged", "paged_rows"])
+def test_nothing_holds_on_to_a_refusal(system: str) -> None:
+    """An error is gone when its caller is done with it, and what was passed goes with it."""
+    plan = Plan(system=SYSTEMS[system], factory=load("impl:torch"), seed=1)
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        tally, finding = run_steps(plan, 400)
+        gc.collect()
+        held = [error for error in gc.garbage if isinstance(error, PoolError)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert finding is None
+    assert sum(n for (_, kind), n in tally.outcomes.items() if kind == "refused") > 20
+    assert held == []

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from impl import checks
 from impl.allocators import recount
 from impl.allocators.free_list import FreeList
 from impl.allocators.states import FREE, NEVER, OWNED, STAGED, PageStates
@@ -84,9 +85,8 @@ class Book(ABC):
 
     def require_out(self, call: str, count: int) -> None:
         """`TooMany` unless `count` ids can be out."""
-        error = self.too_many(call, count)
-        if error is not None:
-            raise error
+        if count > self.num_owned:
+            checks.raise_first([self.too_many(call, count)])
 
     def too_many(self, call: str, count: int) -> TooMany | None:
         """What is wrong with giving `count` ids back, if anything."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from impl import checks
 from impl.allocators.book import Book
 from impl.allocators.deferral import Deferral, packed
 from impl.allocators.free_list import SlotRing
@@ -261,10 +262,10 @@ class DeferredPageBook(DeferredBook, PageBook):
         self.deferral.launched()
         if not given:
             # refused, or parked already: seldom, and the count has been waited for anyway
-            error = self.deferral.refusal_of(number)
-            if error is not None:
+            errors = [self.deferral.refusal_of(number)]
+            if errors[0] is not None:
                 self.recover()
-                raise error
+            checks.raise_first(errors)
 
     def _slot_target(self, pile: torch.Tensor | None) -> Any:
         target = self.kernels.release.Target
