@@ -11,6 +11,7 @@ from fuzz.cli import main
 from fuzz.ways import Found
 from properties.museum import exhibits
 from properties.planted import BY_SLUG, Bug
+from properties.planted.scopes import SCOPES
 
 Captured = pytest.CaptureFixture[str]
 NESTED, AGAIN = "a-nested-group-is-accepted", "a-slot-may-be-freed-again"
@@ -112,3 +113,13 @@ def test_an_exhibit_is_found_in_the_museum() -> None:
     assert found is not None
     assert found.invariant == exhibit.invariant
     assert found.commands == len(exhibit.trace().commands)
+
+
+@pytest.mark.parametrize("slug", SCOPES)
+def test_a_scope_shows_its_bug(slug: str) -> None:
+    """All command sequences of the scope that a bug declares are met by the bug, by its name."""
+    bug = BY_SLUG[slug]
+    assert bug.scope is not None
+    found = ways.in_scope(bug, bug.scope, budget_seconds=60)
+    assert found is not None
+    assert found.invariant in (bug.invariant, *bug.also)
