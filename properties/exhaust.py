@@ -26,7 +26,7 @@ from properties.choices import Every, TooManyChoices
 from properties.commands import Command, Outcome
 from properties.invariants import Violation
 from properties.lockstep import Lockstep
-from properties.memento import Memento, Unsaved
+from properties.memento import Memento, can_be_saved
 from properties.scope import Scope
 from properties.seeded import Finding, Plan, trace_of
 from properties.subjects import Factory
@@ -333,12 +333,3 @@ class _Walk:
         self.seen.add(key)
         self.searched.states += 1
         return True
-
-
-def can_be_saved(lock: Lockstep) -> bool:
-    """Whether a memento holds all of a run; if not, states are reached by replay."""
-    try:
-        Memento(lock)
-    except Unsaved:
-        return False
-    return True

@@ -197,3 +197,12 @@ class Memento:
             self._seen.add(place)
             memory = memoryview(item).cast("B")
             self._memory.append((memory, memory.tobytes()))
+
+
+def can_be_saved(root: Any) -> bool:
+    """Whether a memento can hold all that `root` reaches."""
+    try:
+        Memento(root)
+    except Unsaved:
+        return False
+    return True

@@ -12,6 +12,7 @@ from properties.choices import Seeded
 from properties.commands import Command
 from properties.invariants import Violation
 from properties.lockstep import Lockstep
+from properties.memento import Memento, can_be_saved
 from properties.minimize import minimize
 from properties.seeded import Finding, Picker, Plan, trace_of, usable
 from properties.systems.system import Limits
@@ -30,40 +31,63 @@ def way(command: Command) -> str:
     return str(getattr(command, "how", ""))
 
 
-def probe(plan: Plan, kind: type[Command], how: str = "") -> Finding | None:
-    """The minimal trace of a violation by such a command, or None if all were fine.
+class Prober:
+    """Asks what one subject does with commands, each in the same states."""
 
-    Over `ENOUGH_HITS` states, a violation of I9 (refused, but not without effect) gives way to any
-    other: what a subject accepts somewhere, it accepts.
-    """
-    found: dict[str, Finding] = {}
-    hits = 0
-    for attempt in range(MOST_TRIES):
-        lock = _prelude(plan, attempt)
-        command = next((c for c in _draws(plan, kind, lock, attempt) if way(c) == how), None)
-        if command is None:
-            continue
-        hits += 1
-        try:
-            lock.step(command)
-        except Violation as violation:
-            found.setdefault(violation.number, Finding(violation, trace_of(plan, lock, violation)))
-        if hits >= ENOUGH_HITS:
-            break
-    if not found:
-        return None
-    worst = next((found[number] for number in found if number != "I9"), found.get("I9"))
-    assert worst is not None
-    return Finding(worst.violation, minimize(worst.trace, plan.factory, same_command=True))
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._states: dict[int, tuple[Lockstep, Memento]] = {}
 
+    def probe(self, kind: type[Command], how: str = "") -> Finding | None:
+        """The minimal trace of a violation by such a command, or None if all were fine.
 
-def ways(plan: Plan, kind: type[Command]) -> list[str]:
-    """The methods through which a command commits its misuse on this subject."""
-    found = set()
-    for attempt in range(ENOUGH_HITS):
-        lock = _prelude(plan, attempt)
-        found |= {way(command) for command in _draws(plan, kind, lock, attempt)}
-    return sorted(found)
+        Over `ENOUGH_HITS` states, a violation of I9 (refused, but not without effect) gives way to
+        any other: what a subject accepts somewhere, it accepts.
+        """
+        found: dict[str, Finding] = {}
+        hits = 0
+        for attempt in range(MOST_TRIES):
+            lock = self._state(attempt)
+            drawn = _draws(self.plan, kind, lock, attempt)
+            command = next((each for each in drawn if way(each) == how), None)
+            if command is None:
+                continue
+            hits += 1
+            try:
+                lock.step(command)
+            except Violation as violation:
+                trace = trace_of(self.plan, lock, violation)
+                found.setdefault(violation.number, Finding(violation, trace))
+            if hits >= ENOUGH_HITS:
+                break
+        if not found:
+            return None
+        worst = next((found[number] for number in found if number != "I9"), found.get("I9"))
+        assert worst is not None
+        least = minimize(worst.trace, self.plan.factory, same_command=True)
+        return Finding(worst.violation, least)
+
+    def ways(self, kind: type[Command]) -> list[str]:
+        """The methods through which a command commits its misuse on this subject."""
+        states = ((self._state(attempt), attempt) for attempt in range(ENOUGH_HITS))
+        return sorted(
+            {
+                way(each)
+                for lock, attempt in states
+                for each in _draws(self.plan, kind, lock, attempt)
+            }
+        )
+
+    def _state(self, attempt: int) -> Lockstep:
+        """A run behind a prelude; what was done there before is undone."""
+        if attempt not in self._states:
+            lock = _prelude(self.plan, attempt)
+            if not can_be_saved(lock):
+                return lock
+            self._states[attempt] = lock, Memento(lock)
+        lock, memento = self._states[attempt]
+        memento.restore()
+        return lock
 
 
 def _prelude(plan: Plan, attempt: int) -> Lockstep:

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import product, takewhile
+from typing import Any
 
 from properties.choices import Choices
 from properties.commands import Command
 from properties.invariants import Violation
+from properties.lockstep import Lockstep
+from properties.memento import Memento, can_be_saved
 from properties.seeded import Finding, Plan, trace_of
 from properties.systems.overlap import (
     OVERLAP,
@@ -217,12 +220,50 @@ class Ran:
         return self.refused or self.finding is not None
 
 
+@dataclass
+class _Run:
+    """One run, and how to come back to points of it: the next schedule mostly begins alike."""
+
+    rows: int
+    lock: Lockstep
+    #: whether a memento can hold it; if not, every schedule has a run of its own
+    saves: bool
+    refused: bool = False
+    given: list[Command] = field(default_factory=list)
+    #: number of commands → how it was behind them, and whether one of them was refused
+    points: dict[int, tuple[Memento, bool]] = field(default_factory=dict)
+
+    def step(self, command: Command) -> None:
+        """Runs a command if it applies."""
+        self.given.append(command)
+        if command.applies(self.lock.model):
+            outcome = self.lock.step(command)
+            self.refused = self.refused or (outcome is not None and outcome.kind == "refused")
+
+    def back(self, commands: Sequence[Command]) -> None:
+        """Back to where these commands part from those of this run."""
+        pairs = zip(self.given, commands, strict=False)
+        alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        self.points = {count: point for count, point in self.points.items() if count <= alike}
+        if self.points:
+            nearest = max(self.points)
+            memento, self.refused = self.points[nearest]
+            memento.restore()
+            del self.given[nearest:]
+        for command in commands[len(self.given) : alike]:
+            self.step(command)
+        # Where two schedules part a third one mostly does.
+        if self.saves and alike not in self.points:
+            self.points[alike] = Memento(self.lock), self.refused
+
+
 class Runner:
     """Runs schedules on a plan's subject; those that come to the same commands once."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._ran: dict[tuple[int, tuple[Command, ...]], Ran] = {}
+        self._last: _Run | None = None
 
     @property
     def distinct(self) -> int:
@@ -233,25 +274,37 @@ class Runner:
         """How a schedule goes."""
         key = (schedule.rows, tuple(commands(schedule)))
         if key not in self._ran:
-            self._ran[key] = _run(schedule.rows, key[1], self.plan)
+            self._ran[key] = self._run(*key)
         return self._ran[key]
 
+    def _run(self, rows: int, given: Sequence[Command]) -> Ran:
+        """Runs commands to their end or to the first violation."""
+        run: _Run | None = None
+        try:
+            run = self._begun(rows)
+            run.back(given)
+            for command in given[len(run.given) :]:
+                run.step(command)
+            run.lock.close()
+        except Violation as violation:
+            lock = None if run is None else run.lock
+            trace = trace_of(self.plan, lock, violation, _config(rows))
+            return Ran(run is not None and run.refused, Finding(violation, trace))
+        return Ran(run.refused, None)
 
-def _run(rows: int, given: Sequence[Command], plan: Plan) -> Ran:
-    """Runs commands to their end or to the first violation."""
-    lock = None
-    config = OVERLAP.config(
+    def _begun(self, rows: int) -> _Run:
+        """The last run if it has as many rows, else a new one."""
+        last = self._last
+        if last is None or last.rows != rows or not last.saves:
+            make, level = self.plan.factory.make, self.plan.judged()[0]
+            lock = OVERLAP.lockstep(OVERLAP, _config(rows), make, level)
+            lock.model.waits = False
+            self._last = last = _Run(rows, lock, can_be_saved(lock))
+        return last
+
+
+def _config(rows: int) -> Any:
+    """A pool that is large enough for every schedule."""
+    return OVERLAP.config(
         page_size=4, num_pages=MOST_PAGES, spare=0, need_sort=False, rows=rows, width=2 * TOKENS,
     )  # fmt: skip
-    refused = False
-    try:
-        lock = OVERLAP.lockstep(OVERLAP, config, plan.factory.make, plan.judged()[0])
-        lock.model.waits = False
-        for command in given:
-            if command.applies(lock.model):
-                outcome = lock.step(command)
-                refused = refused or (outcome is not None and outcome.kind == "refused")
-        lock.close()
-    except Violation as violation:
-        return Ran(refused, Finding(violation, trace_of(plan, lock, violation, config)))
-    return Ran(refused, None)

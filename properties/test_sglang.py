@@ -8,7 +8,7 @@ import pytest
 
 from properties.commands import Command
 from properties.minimize import minimize
-from properties.probe import probe, ways
+from properties.probe import Prober
 from properties.seeded import Plan, run_steps
 from properties.subjects import Factory, load
 from properties.subjects import sglang as adapter
@@ -29,18 +29,27 @@ MISUSE = [
 MOST_COMMANDS = 3
 
 
+@pytest.fixture(scope="module")
+def probers(sglang: Factory) -> dict[str, Prober]:
+    """For each system one that keeps its states."""
+    return {
+        name: Prober(Plan(system=SYSTEMS[name], factory=sglang, seed=1, misuse=True))
+        for name in ("token", "paged")
+    }
+
+
 @pytest.mark.misuse
 @pytest.mark.parametrize(("name", "command"), MISUSE, ids=[f"{n}-{c.name()}" for n, c in MISUSE])
 def test_misuse_is_met_as_the_table_says(
-    sglang: Factory, name: str, command: type[Command]
+    probers: dict[str, Prober], name: str, command: type[Command]
 ) -> None:
     """Every way to commit a misuse breaks the invariant of its entry, or is refused cleanly."""
-    plan = Plan(system=SYSTEMS[name], factory=sglang, seed=1, misuse=True)
+    prober = probers[name]
     entries = [e for e in KNOWN if e.command == command.name() and name in e.systems]
-    methods = ways(plan, command)
+    methods = prober.ways(command)
     assert methods, "no way to commit this misuse was drawn"
     for method in methods:
-        finding = probe(plan, command, method)
+        finding = prober.probe(command, method)
         expected = entries[0].expected(name, method) if entries else None
         assert (finding.violation.number if finding else None) == expected, method
         if finding is not None:

@@ -12,6 +12,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
@@ -70,13 +71,18 @@ class Trace:
 
 def versions() -> dict[str, str]:
     """What a trace was made with; for the reader, never needed to replay it."""
-    found = {"python": platform.python_version()}
+    return dict(_installed())
+
+
+@cache
+def _installed() -> tuple[tuple[str, str], ...]:
+    found = [("python", platform.python_version())]
     for name in ("torch", "triton", "hypothesis", "sglang"):
         try:
-            found[name] = metadata.version(name)
+            found.append((name, metadata.version(name)))
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return tuple(found)
 
 
 def save(trace: Trace, directory: Path = FINDINGS) -> Path:
