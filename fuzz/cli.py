@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from fuzz import (
+    coverage,
     doctor,
     exhaust,
     merge,
@@ -31,7 +32,7 @@ from properties.subjects import UnusableSubject
 UNUSABLE = 2
 # An error repeats what was given; nobody wants to read a megabyte of it.
 LONGEST_MESSAGE = 1000
-JOBS = (run, traces, exhaust, show, report, schedules, merge, doctor, mutants)
+JOBS = (run, traces, exhaust, show, report, schedules, merge, doctor, mutants, coverage)
 
 
 class Parser(argparse.ArgumentParser):
