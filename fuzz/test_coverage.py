@@ -50,7 +50,7 @@ def test_what_no_trace_reaches_is_told(tmp_path: Path, capfd: pytest.CaptureFixt
     ("arguments", "words"),
     [
         (("nowhere",), ("nowhere", "no traces")),
-        (("full", "--subject", "sglang:x"), ("sglang:x",)),
+        (("full", "--subject", "json:nothing"), ("json:nothing",)),
         (("full", "-o", "full/a.json"), ("full/a.json", "no folder")),
     ],
 )
