@@ -7,10 +7,13 @@ finding about the harness.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from fuzz import options, table, ways
 from fuzz.findings import note
@@ -24,6 +27,8 @@ from properties.systems import SYSTEMS
 
 CLEAN, MISSED = 0, 1
 DEFAULT_SECONDS = 60.0
+# Nobody reads a longer trace.
+MOST_COMMANDS = 15
 TESTS, RUN, MUSEUM, SCOPE = "tests", "fuzz run", "museum", "small scope"
 WAYS = (TESTS, RUN, MUSEUM, SCOPE)
 #: in each of these every bug has to be found
@@ -41,12 +46,23 @@ class Verdict:
 
     @property
     def missed(self) -> list[str]:
-        """The ways that had to find it and didn't, or by an invariant that still holds."""
+        """The ways that had to find it and didn't: at all, by what it breaks, or in short."""
         return [way for way in REQUIRED if way in self.found and not self._rightly(way)]
 
     def _rightly(self, way: str) -> bool:
         found = self.found[way]
-        return found is not None and found.invariant in (self.bug.invariant, *self.bug.also)
+        return (
+            found is not None
+            and found.invariant in (self.bug.invariant, *self.bug.also)
+            and found.commands <= MOST_COMMANDS
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The verdict as `fuzz report` reads it."""
+        found = {way: found and asdict(found) for way, found in self.found.items()}
+        bug = self.bug
+        upstream = list(bug.upstream)
+        return {"bug": bug.slug, "upstream": upstream, "invariant": bug.invariant, "found": found}
 
     def cells(self) -> table.Row:
         """A line of the table."""
@@ -76,6 +92,10 @@ def add(jobs: options.Jobs) -> None:
         "--budget", type=float, default=DEFAULT_SECONDS, metavar="S",
         help=f"seconds for each bug and way (default: {DEFAULT_SECONDS:g})",
     )  # fmt: skip
+    job.add_argument(
+        "-o", dest="out", type=Path, metavar="FILE",
+        help="the table as JSON too: as mutants.json beside a campaign's log `report` shows it",
+    )  # fmt: skip
     job.add_argument("--generated", action="store_true", help="mutants made by a machine instead")
     job.add_argument("--count", type=int, metavar="N", help="so many of these (default: 100)")
     job.add_argument("--seed", type=int, help="which of these (default: drawn, and printed)")
@@ -91,7 +111,17 @@ def start(args: argparse.Namespace) -> int:
         return generated.run(args.count, args.seed, args.workers)
     if not (math.isfinite(args.budget) and args.budget > 0):
         raise options.Unusable(f"--budget is {args.budget}; a finite number above 0 is allowed")
-    return run(chosen(args.systems, args.only), args.budget)
+    bugs = chosen(args.systems, args.only)
+    if args.out is None:
+        return run(bugs, args.budget)[0]
+    try:
+        args.out.write_text("[]\n", encoding="utf-8")  # better now than in an hour
+        status, verdicts = run(bugs, args.budget)
+        rows = ",\n".join(json.dumps(verdict.to_json()) for verdict in verdicts)
+        args.out.write_text(f"[\n{rows}\n]\n", encoding="utf-8")
+    except OSError as error:
+        raise options.Unusable(f"-o {args.out}: can't be written: {error.strerror}") from None
+    return status
 
 
 def chosen(systems: Sequence[str], only: str) -> list[Bug]:
@@ -113,8 +143,8 @@ def chosen(systems: Sequence[str], only: str) -> list[Bug]:
     return bugs
 
 
-def run(bugs: Sequence[Bug], budget_seconds: float) -> int:
-    """Looks for the bugs and prints the table; the exit status."""
+def run(bugs: Sequence[Bug], budget_seconds: float) -> tuple[int, list[Verdict]]:
+    """Looks for the bugs and prints the table; the exit status, and what became of each."""
     shown, verdicts = progress(), list[Verdict]()
     with listening() as stop:
         try:
@@ -135,7 +165,7 @@ def run(bugs: Sequence[Bug], budget_seconds: float) -> int:
         finally:
             shown.close()
     table.show([verdict.cells() for verdict in verdicts], HEADINGS, LEFT_COLUMNS)
-    return _told(verdicts)
+    return _told(verdicts), verdicts
 
 
 def ways_of(bug: Bug, budget_seconds: float) -> dict[str, Callable[[], Found | None]]:

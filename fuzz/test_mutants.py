@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fuzz import mutants, ways
 from fuzz.cli import main
+from fuzz.test_report import left_behind
+from fuzz.viewer.campaign import state
 from fuzz.ways import Found
 from properties.museum import exhibits
 from properties.planted import BY_SLUG, Bug
@@ -45,8 +48,9 @@ def test_a_bug_is_found_in_every_way(capsys: Captured) -> None:
         (None, FOUND, f"MISSED: 1 of 1: {NESTED} by tests"),
         (None, None, f"MISSED: 1 of 1: {NESTED} by tests and fuzz run"),
         (Found(invariant="I2", seconds=0, commands=1), FOUND, f"{NESTED} by tests"),
+        (FOUND, Found(invariant="I21", seconds=0, commands=16), f"{NESTED} by fuzz run"),
     ],
-    ids=["no run", "no tests", "neither", "wrong name"],
+    ids=["no run", "no tests", "neither", "wrong name", "too long"],
 )
 def test_a_missed_bug_is_named(
     tests: Found | None, run: Found | None, told: str, monkeypatch: pytest.MonkeyPatch,
@@ -57,6 +61,23 @@ def test_a_missed_bug_is_named(
     monkeypatch.setattr(ways, "by_run", finds(run))
     assert main(["mutants", "--only", NESTED]) == 1
     assert told in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_the_table_for_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a campaign's log the table is what its report shows of the bugs."""
+    campaign = left_behind(tmp_path / "campaign")
+    monkeypatch.setattr(ways, "by_tests", finds(FOUND))
+    monkeypatch.setattr(ways, "by_run", finds(None))
+    out = campaign / "mutants.json"
+    assert main(["mutants", "--only", f"{NESTED},{AGAIN}", "-o", str(out)]) == 1
+    notes: list[str] = []
+    table = state(campaign, [], {}, lambda line: None, notes)["mutants"]
+    assert [row["bug"] for row in table["rows"]] == [NESTED, AGAIN]
+    assert table["ways"][:2] == ["tests", "fuzz run"]
+    found = table["rows"][0]["found"]
+    assert found["tests"] == {"invariant": "I21", "seconds": 0.5, "commands": 3}
+    assert found["fuzz run"] is None
+    assert not any("mutants" in line for line in notes)
 
 
 def test_an_interrupted_job_tells_what_it_has(
@@ -85,6 +106,7 @@ def test_an_interrupted_job_tells_what_it_has(
         (("rows", "--only", NESTED), ("none of these bugs", "rows")),
         (("--budget", "0"), ("--budget is 0.0", "above 0")),
         (("--budget", "nan"), ("--budget is nan", "finite")),
+        (("-o", "no/such/folder.json"), ("no/such/folder.json", "written")),
     ],
     ids=str,
 )
