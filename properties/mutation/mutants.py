@@ -37,11 +37,12 @@ ON_CUDA_ONLY = (
 
 @dataclass(frozen=True)
 class Mutant(Edit):
-    """One change of one function: the text from `low` to `high` becomes `new`."""
+    """One change of one function: the text from `low` to `high`, `old`, becomes `new`."""
 
     operator: str
     low: int
     high: int
+    old: str
     new: str
     line: int  # of the file
 
@@ -50,11 +51,6 @@ class Mutant(Edit):
         margin = raw[: len(raw) - len(raw.lstrip())]
         text = textwrap.dedent(raw)
         return raw, textwrap.indent(text[: self.low] + self.new + text[self.high :], margin)
-
-    @property
-    def old(self) -> str:
-        """What stands there."""
-        return textwrap.dedent(inspect.getsource(self.function()))[self.low : self.high]
 
     @property
     def name(self) -> str:
@@ -163,7 +159,7 @@ def _of_function(place: str, function: FunctionType, line: int) -> Iterator[Muta
         if key not in seen and _compiles(text, *key):
             seen.add(key)
             at = line + text.count("\n", 0, low) - (tree.lineno - 1)
-            yield Mutant(place, (), change.operator, low, high, change.text, at)
+            yield Mutant(place, (), change.operator, low, high, text[low:high], change.text, at)
 
 
 def _span(text: str, change: Change) -> tuple[int, int]:
