@@ -21,6 +21,16 @@ from reference.refusal import Refused
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 Ints = Sequence[int]
+Five = tuple[int, int, int, int, int]
+#: kind and index of a fault → `named` and the fields behind it in a `Record`
+Told = Callable[[str, int], Five]
+
+
+def run_expects(slots: Ints, start: int, at: int, page_size: int) -> int:
+    """Which slot has to stand at an index, in a run of pages that begins at `start`."""
+    offset = (at - start) % page_size
+    first = slots[at - offset]
+    return first + offset if offset else first - first % page_size
 
 
 class Rig:
@@ -56,11 +66,12 @@ class Rig:
         want: Callable[[], list[int] | None],
         launch: Callable[[Guards, int], torch.Tensor | None],
         *written: str,
+        told: Told | None = None,
     ) -> list[int] | None:
         """The reference's answer and the kernels': equal slots, or the equal fault.
 
         `launch` gets guards for its buffers, of which it may write "out" and those `written`, and
-        the call's number. None if refused.
+        the call's number; `told` says what the record has to hold besides. None if refused.
         """
         self.seq += 1
         try:
@@ -77,9 +88,19 @@ class Rig:
         assert record is not None, f"kernels miss {fault}"
         assert (KINDS[record.kind].__name__, record.at) == fault, f"{record} for {fault}"
         assert record.seq == self.seq
+        assert told is not None
+        assert record[3:] == told(*fault), f"the record of {fault}"
         assert not any(found), f"a refused call gives {found}"
         self.require_void(launch, record, *written)
         return None
+
+    def page_told(self, named: int, extra: int = 0, *, is_id: bool = False) -> Five:
+        """What a record says of an id: whose page it names, and what that is."""
+        page = named if is_id else named // self.page_size
+        entry = min(max(page, 0), self.num_pages + 1)
+        holder_row = self.holders.get(entry, (0, 0))[0]
+        since, state = int(self.pages.holder_gen[entry]), int(self.pages.states[entry])
+        return named, holder_row, since, state, extra
 
     def launched(
         self, launch: Callable[[Guards, int], torch.Tensor | None], *written: str
@@ -117,8 +138,9 @@ class Rig:
     def require_equal(self) -> None:
         """The whole state is the reference's."""
         model = self.model
-        assert self.ids[self.head :].tolist() == model.free_pages
-        assert self.staged[: self.num_staged].tolist() == model.staged_pages
+        free = self.ids[self.head :].tolist()
+        assert free == model.free_pages, f"free list {free} for {model.free_pages}"
+        assert self.staged[: self.num_staged].tolist() == model.staged_pages, "staged pages"
         wanted = [states.RESERVED] + [states.NEVER] * self.num_pages + [states.BEYOND]
         for group, state in (
             (model.issued_pages, states.FREE),
@@ -129,10 +151,10 @@ class Rig:
         ):
             for page in group:
                 wanted[page] = state
-        assert self.pages.states.tolist() == wanted
+        assert self.pages.states.tolist() == wanted, "states of pages"
         rows, since = self.pages.holder_row.tolist(), self.pages.holder_gen.tolist()
         held = {page: (row, since[page]) for page, row in enumerate(rows) if row}
-        assert held == self.holders
+        assert held == self.holders, "holders of pages"
         assert set(self.pages.claim.tolist()) == {UNCLAIMED}, "claims left behind"
         assert not self.pages.record.any()
 

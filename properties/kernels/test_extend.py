@@ -9,7 +9,7 @@ import torch
 
 from impl.kernels.device.extend import SCRATCH_ROWS
 from properties.kernels.guards import Guards
-from properties.kernels.rig import DEVICE, Rig
+from properties.kernels.rig import DEVICE, Five, Rig, Told
 
 PAGE_SIZES = (1, 2, 3, 4, 16, 48, 100)
 INTS = (torch.int32, torch.int64)
@@ -25,6 +25,25 @@ class Batch:
         self.seq = [prefix + more for _, prefix, more in requests]
         self.last = [slots[prefix - 1] if prefix else -1 for slots, prefix, _ in requests]
         self.device_prefix, self.device_seq = list(self.prefix), list(self.seq)
+
+    def told(self, rig: Rig, *, decodes: bool) -> Told:
+        """What a record has to say of it."""
+
+        def of(kind: str, at: int) -> Five:
+            if kind == "BadLengths":
+                seq = self.device_seq[at]
+                prefix = seq - 1 if decodes else self.device_prefix[at]
+                return prefix, self.prefix[at], seq, self.seq[at], 0
+            first = 0
+            if kind == "Duplicate":
+                lengths = zip(self.prefix, self.seq, strict=True)
+                grows = [prefix % rig.page_size > 0 and seq > prefix for prefix, seq in lengths]
+                pages = [last // rig.page_size for last in self.last]
+                same = zip(grows, pages, strict=True)
+                first = list(same).index((True, pages[at]))
+            return rig.page_told(self.last[at], first)
+
+        return of
 
     def spoil(self, rng: random.Random, page_size: int, decodes: bool) -> None:
         """One or two things wrong with it, most of the time."""
@@ -76,7 +95,7 @@ def extend(rig: Rig, batch: Batch, rng: random.Random, fused_tokens: int) -> lis
         assert want() is None
         return None
     dtypes = [rng.choice(INTS) for _ in range(3)]
-    slots = rig.call(want, launch, "sums")
+    slots = rig.call(want, launch, "sums", told=batch.told(rig, decodes=False))
     if slots is not None:
         rig.head += need
     rig.require_equal()
@@ -111,7 +130,7 @@ def decode(rig: Rig, batch: Batch, rng: random.Random, fused_tokens: int) -> lis
         assert want() is None
         return None
     dtypes = [rng.choice(INTS) for _ in range(2)]
-    slots = rig.call(want, launch, "sums")
+    slots = rig.call(want, launch, "sums", told=batch.told(rig, decodes=True))
     if slots is not None:
         rig.head += need
     rig.require_equal()

@@ -119,7 +119,7 @@ BUGS = (
     ), partial(rows, 1), "assert [["),
     Stray("pages come back one place too far", edit(
         f"{RELEASE}:release_runs", "to = at + _place(", "to = at + 1 + _place(",
-    ), partial(frees, 0, False), "assert ["),
+    ), partial(frees, 0, False), "free list ["),
     Stray("a page is taken from one past the list", edit(
         f"{EXTEND}:_fill_tile", "ids + head + rank + page_at", "ids + head + rank + page_at + 1",
     ), whole_pool, " for ["),

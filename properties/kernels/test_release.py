@@ -12,7 +12,7 @@ import torch
 from impl.allocators.states import FREE, PARKED_PAGES, PARKED_SLOTS, STAGED
 from impl.kernels.device.release import Target
 from properties.kernels.guards import Guards
-from properties.kernels.rig import Rig
+from properties.kernels.rig import Five, Rig, Told, run_expects
 
 PAGE_SIZES = (1, 2, 3, 4, 48)
 INTS = (torch.int32, torch.int64)
@@ -55,6 +55,7 @@ class Frees:
         want: Callable[[], None],
         launch: Callable[[Guards, int], torch.Tensor | None],
         num_given: int,
+        told: Told,
     ) -> None:
         """One free of known size, compared."""
 
@@ -62,7 +63,7 @@ class Frees:
             want()
             return []
 
-        done = self.rig.call(served, launch)
+        done = self.rig.call(served, launch, told=told)
         if done is not None:
             self.given(num_given, PARKED_PAGES)
         self.outcomes["served" if done is not None else "refused"] += 1
@@ -110,7 +111,11 @@ class Frees:
             ids = guards.line("page_ids", pages, dtype)
             self.rig.device.release.release_ids(self.rig.pages, ids, target, seq=seq)
 
-        self.run(lambda: self.rig.model.free_page_ids(pages), launch, len(pages))
+        def told(kind: str, at: int) -> Five:
+            first = pages.index(pages[at]) if kind == "Duplicate" else 0
+            return self.rig.page_told(pages[at], first, is_id=True)
+
+        self.run(lambda: self.rig.model.free_page_ids(pages), launch, len(pages), told)
 
     def cut(self, pages: list[int]) -> list[tuple[list[int], int]]:
         """Whole and last half-filled pages in segments, with their starts."""
@@ -154,7 +159,17 @@ class Frees:
                 seq=seq,
             )
 
-        self.run(lambda: self.rig.model.free_segments(parts), launch, page_ends[-1])
+        def told(kind: str, at: int) -> Five:
+            start = max(end for end in ends[:-1] if end <= at)
+            extra = 0
+            if kind == "NotConsecutive":
+                extra = run_expects(flat, start, at, size)
+            elif kind == "Duplicate":
+                firsts = [i for a, b in itertools.pairwise(ends) for i in range(a, b, size)]
+                extra = next(i for i in firsts if flat[i] // size == flat[at] // size)
+            return self.rig.page_told(flat[at], extra)
+
+        self.run(lambda: self.rig.model.free_segments(parts), launch, page_ends[-1], told)
 
     def some_slots(self) -> list[int]:
         """Slots of pages that are out or parked by slots, several of a page, some spoiled."""
@@ -218,7 +233,18 @@ class Frees:
                 self.rig.model.free(flat)
             return [num_out - len(self.rig.model.owned_pages)]
 
-        done = self.rig.call(want, launch, "keys")
+        def told(kind: str, at: int) -> Five:
+            size = self.page_size
+            if kind == "TooMany":
+                parked = self.rig.model.slot_parked_pages
+                return len({slot // size for slot in flat} - parked), 0, 0, 0, num_out
+            first = 0
+            if kind == "Duplicate":
+                named = next(i for i, slot in enumerate(flat) if slot // size == flat[at] // size)
+                first = sum(start <= named for start in starts) - 1
+            return self.rig.page_told(flat[at], first)
+
+        done = self.rig.call(want, launch, "keys", told=told)
         if done is not None:
             self.given(done[0], PARKED_SLOTS)
         self.outcomes["served" if done is not None else "refused"] += 1

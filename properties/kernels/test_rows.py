@@ -13,7 +13,7 @@ from impl.allocators.states import FREE
 from impl.kernels.device.extend import SCRATCH_ROWS
 from impl.kernels.device.release import Target
 from properties.kernels.guards import Guards
-from properties.kernels.rig import Rig
+from properties.kernels.rig import Five, Rig, Told, run_expects
 from reference.refusal import KINDS, Refused
 
 PAGE_SIZES = (1, 3, 4, 16)
@@ -41,6 +41,7 @@ class Rows:
         faults: list[Fault],
         act: Callable[[], list[int] | None],
         launch: Callable[[Guards, int], torch.Tensor | None],
+        told: Told,
     ) -> list[int] | None:
         """The reference's fault or one of `faults`, the smallest; or the reference's slots."""
 
@@ -56,7 +57,7 @@ class Rows:
                 raise Refused(kind, index)
             return act()
 
-        found = self.rig.call(want, launch, "sums")
+        found = self.rig.call(want, launch, "sums", told=told)
         self.outcomes["served" if found is not None else "refused"] += 1
         return found
 
@@ -111,7 +112,19 @@ class Rows:
                 return rig.model.alloc_decode(on_device[2], seq, last)
             return rig.model.alloc_extend(on_device[1], prefix, on_device[2], seq, last, sum(more))
 
-        slots = self.compare(faults, act, launch)
+        def told(kind: str, at: int) -> Five:
+            if kind == "BadLengths":
+                found = on_device[2][at]
+                before = found - 1 if decodes else on_device[1][at]
+                return before, prefix[at], found, seq[at], on_device[0][at]
+            extra = 0
+            if kind == "Duplicate":
+                given = zip(last, prefix, more, strict=True)
+                pages = [slot // size if p % size and new else None for slot, p, new in given]
+                extra = pages.index(last[at] // size)
+            return rig.page_told(last[at], extra)
+
+        slots = self.compare(faults, act, launch, told)
         if slots is not None:
             rig.head += need
             self.fill(rows, prefix, seq, slots)
@@ -209,7 +222,15 @@ class Rows:
             rig.model.free_segments([(slots, start)])
             return []
 
-        if self.compare(faults, act, launch) is not None:
+        def told(kind: str, at: int) -> Five:
+            extra = 0
+            if kind == "NotConsecutive":
+                extra = run_expects(slots, 0, at, size)
+            elif kind == "Duplicate":
+                extra = size * [slot // size for slot in slots[::size]].index(slots[at] // size)
+            return rig.page_told(slots[at], extra)
+
+        if self.compare(faults, act, launch, told) is not None:
             rig.head -= last - first
             for slot in slots[::size]:
                 del rig.holders[slot // size]
