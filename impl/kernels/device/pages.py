@@ -11,7 +11,16 @@ from typing import NamedTuple
 import torch
 
 from impl.allocators import states
-from impl.errors import KINDS, BadLastLoc, BadLengths, Duplicate, NotConsecutive, PoolError, TooMany
+from impl.errors import (
+    KINDS,
+    BadLastLoc,
+    BadLengths,
+    Duplicate,
+    NotConsecutive,
+    OutOfRange,
+    PoolError,
+    TooMany,
+)
 
 # What a claim is at rest: more than any index.
 UNCLAIMED = 2**31 - 1
@@ -102,7 +111,8 @@ def describe(record: Record, *, page_size: int) -> str:
         return f"{at}{what} where {record.extra} was expected"
     if kind is Duplicate:
         return f"{at}{what} was named at {record.extra} already"
-    meaning = states.MEANING[record.state]
+    # Ids below 0 have the reserved entry.
+    meaning = states.MEANING[states.BEYOND if kind is OutOfRange else record.state]
     if record.state == states.OWNED and record.holder_row:
         meaning = f"held by row {record.holder_row}, generation {record.holder_gen}"
     if kind is BadLastLoc:
