@@ -40,7 +40,7 @@ SEQ = 7
         (errors.NotOwned, (9, 0, 1, NEVER, 0), 1, "[2] id 9 is not issued since the last clear"),
         (errors.DoubleFree, (9, 4, 1, FREE, 0), 2, "[2] slot 9 (page 4) is free"),
         (errors.Reserved, (3, 0, 0, RESERVED, 0), 4, "[2] slot 3 (page 0) is reserved"),
-        (errors.OutOfRange, (-1, 0, 0, RESERVED, 0), 4, "[2] slot -1 (page -1) is outside the pool"),
+        (errors.OutOfRange, (-1, 0, 0, RESERVED, 0), 1, "[2] id -1 is outside the pool"),
         (errors.OutOfRange, (77, 0, 0, BEYOND, 0), 1, "[2] id 77 is outside the pool"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",

@@ -51,11 +51,13 @@ class Found:
 
 @dataclass(frozen=True)
 class Suite:
-    """The tests of some modules: systems with the subject they run on, then test files."""
+    """The tests of some modules: systems with the subject they run on, and test files."""
 
     #: (system, subject, steps of the first and of the whole run)
     systems: tuple[tuple[str, str, int, int], ...]
     files: tuple[str, ...]
+    #: whether the files come first: next to interpreted steps they are quick
+    files_first: bool = False
 
 
 def _fast(*names: str) -> tuple[tuple[str, str, int, int], ...]:
@@ -66,25 +68,25 @@ def _slow(*names: str) -> tuple[tuple[str, str, int, int], ...]:
     return tuple((name, "impl:triton", 150, 1500) for name in names)
 
 
+def _kernel(*names: str) -> Suite:
+    """The tests of a kernel: those with guards around every buffer first."""
+    files = tuple(f"kernels/test_{name}.py" for name in names)
+    return Suite(INTERPRETED, (*files, *COSTS), files_first=True)
+
+
+# The cheapest first.
+COSTS = ("performance/test_cost.py", "test_backends.py")
 UNITS = (
-    "test_impl.py", "test_impl_errors.py", "test_impl_groups.py", "test_examples.py",
-    "test_backends.py", "test_impl_package.py", "test_metamorphic.py",
-    "performance/test_cost.py", "test_large.py",
+    "test_impl.py", "test_impl_errors.py", "test_impl_groups.py", "test_impl_package.py",
+    "test_examples.py", "test_metamorphic.py", "test_large.py", *COSTS,
 )  # fmt: skip
+INTERPRETED = _slow("paged_deferred", "paged", "token_deferred", "token", "paged_rows")
 ROWS = Suite(_fast("rows", "paged_rows"), ("test_impl_rows.py", "test_impl_write.py", *UNITS))
 SLOTS = Suite(_fast("token", "paged", "paged_rows"), UNITS)
 LINES = Suite(_fast("paged_rows"), ("test_metamorphic_rows.py", *UNITS))
 DEFERRED = Suite(
-    _slow("token_deferred", "paged_deferred", "paged", "token"),
-    ("test_deferred.py", "kernels/test_rows.py", "kernels/test_release.py", *UNITS),
+    _slow("token_deferred", "paged_deferred", "paged", "token"), (*UNITS, "test_deferred.py")
 )
-KERNELS = Suite(
-    _slow("paged_deferred", "paged", "token_deferred", "token", "paged_rows"),
-    (
-        "kernels/test_extend.py", "kernels/test_release.py", "kernels/test_rows.py",
-        "kernels/test_tiles.py", "test_backends.py", "performance/test_cost.py",
-    ),
-)  # fmt: skip
 #: beginning of a module's path → its tests; the first that fits
 SUITES: tuple[tuple[str, Suite], ...] = (
     ("rows", ROWS),
@@ -93,7 +95,11 @@ SUITES: tuple[tuple[str, Suite], ...] = (
     ("allocators/deferr", DEFERRED),
     ("allocators/deferral", DEFERRED),
     ("allocators/stream", DEFERRED),
-    ("kernels/device", KERNELS),
+    ("kernels/device/extend", _kernel("extend", "rows", "tiles")),
+    ("kernels/device/release", _kernel("release", "rows", "tiles")),
+    ("kernels/device/pages", _kernel("records", "tiles", "release", "extend", "rows")),
+    ("kernels/device/common", _kernel("tiles", "release", "extend", "rows")),
+    ("kernels/device", _kernel("release", "tiles")),
     ("", SLOTS),
 )
 
@@ -106,11 +112,14 @@ def suite_of(mutant: Mutant) -> Suite:
 def attempts(mutant: Mutant) -> Iterator[str]:
     """Tries one thing after another; yields by what the mutant was noticed."""
     suite = suite_of(mutant)
-    for first in (True, False):
-        for name, subject, few, many in suite.systems:
-            yield from _lockstep(name, subject, few if first else many, 0 if first else 1)
-        if first:
-            yield from _units(suite.files)
+    if suite.files_first:
+        yield from _units(suite.files)
+    for name, subject, few, _ in suite.systems:
+        yield from _lockstep(name, subject, few, 0)
+    if not suite.files_first:
+        yield from _units(suite.files)
+    for name, subject, _, many in suite.systems:
+        yield from _lockstep(name, subject, many, 1)
     for name, subject, _, _ in suite.systems:
         if subject == "impl:torch":
             yield from _machine(name, subject)
