@@ -128,7 +128,7 @@ class PageBook(Book):
     ) -> bool:
         """Whether nothing is wrong with a batch; what looks wrong is searched for exactly."""
         fresh, half = (plan.prefix_lens == 0).nonzero()[0], plan.offsets.nonzero()[0]
-        *hosts, offsets, fresh, half = self.arrays.send(
+        *hosts, offsets, at_fresh, at_half = self.arrays.send(
             *(host for _, host in lens), plan.offsets, fresh, half
         )
         truths = [
@@ -140,16 +140,15 @@ class PageBook(Book):
         pages = starts // self.page_size
         truths.append(self.arrays.same(pages * self.page_size, starts))
         if fresh.shape[0]:
-            truths.append(self.arrays.all_zero(pages[fresh]))
+            truths.append(self.arrays.all_zero(pages[at_fresh]))
         if half.shape[0]:
-            halves = pages[half]
+            halves = pages[at_half]
             truths += [self.states.owned(halves), self.arrays.once(halves)]
             if batch is not None:
                 rows, generations = batch.rows[half], batch.generations[half]
                 truths.append(self.states.held_by(halves, *self.arrays.send(rows, generations)))
         if batch is not None:
-            begun = plan.prefix_lens.nonzero()[0]
-            rows, begun = self.arrays.send(batch.rows, begun)
+            rows, begun = self.arrays.send(batch.rows, plan.prefix_lens.nonzero()[0])
             truths.append(self.arrays.same(self.arrays.ids(batch.on_device), rows))
             truths.append(after_last[begun] > self.page_size)
         return self.arrays.all_hold(truths)
