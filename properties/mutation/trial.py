@@ -81,9 +81,10 @@ UNITS = (
     "test_examples.py", "test_arrays.py", "test_metamorphic.py", "test_large.py", *COSTS,
 )  # fmt: skip
 INTERPRETED = _slow("paged_deferred", "paged", "token_deferred", "token", "paged_rows")
+DEFER = _slow("paged_deferred", "token_deferred", "paged_rows")
 ROWS = Suite(_fast("rows", "paged_rows"), ("test_impl_rows.py", "test_impl_write.py", *UNITS))
-SLOTS = Suite(_fast("token", "paged", "paged_rows"), UNITS)
-LINES = Suite(_fast("paged_rows"), ("test_metamorphic_rows.py", *UNITS))
+SLOTS = Suite((*_fast("token", "paged", "paged_rows"), *DEFER), UNITS)
+LINES = Suite((*_fast("paged_rows"), *_slow("paged_rows")), ("test_metamorphic_rows.py", *UNITS))
 DEFERRED = Suite(
     _slow("token_deferred", "paged_deferred", "paged", "token"), (*UNITS, "test_deferred.py")
 )
