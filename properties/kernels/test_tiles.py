@@ -134,6 +134,21 @@ def test_long_segments_and_many_slots() -> None:
         assert set(pages.states[1:-1].tolist()) == {FREE}
 
 
+@pytest.mark.parametrize(("page_size", "head"), [(1, 9), (1, N - 40), (3, 100), (3, N - 300)])
+def test_takes_over_several_tiles(page_size: int, head: int) -> None:
+    """Pages from the head on, of a ring that goes on at its beginning; they alone are out then."""
+    pages, guards = make_pages(N, page_size, DEVICE), Guards(DEVICE)
+    listed = random.Random(head).sample(range(1, N + 1), N)
+    count = N // page_size
+    taken = [listed[(head + at) % N] for at in range(count)]
+    out = guards.empty("out", count * page_size)
+    load().take.take(pages, guards.line("ids", listed), head, out)
+    guards.require("out")
+    assert out.tolist() == [page * page_size + at for page in taken for at in range(page_size)]
+    out_now = [page for page, state in enumerate(pages.states.tolist()) if state == OWNED]
+    assert out_now == sorted(taken)
+
+
 def test_merge_over_several_tiles() -> None:
     """Free, never issued and staged pages, ascending, from where the list begins."""
     pages = make_pages(N, 2, DEVICE)
