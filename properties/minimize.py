@@ -60,6 +60,7 @@ class _Minimizer:
     def run(self) -> Trace:
         if not self.attempt(self.best):
             return self.best
+        self.keep_end()
         while True:
             before = self.best
             self.drop_chunks()
@@ -72,6 +73,14 @@ class _Minimizer:
             self.rename()
             if self.best == before or self.exhausted():
                 return self.best
+
+    def keep_end(self) -> None:
+        """Often the last few commands do; to try them costs less than to drop what is before."""
+        count = 1
+        while count < len(self.best.commands):
+            if self.attempt(self.best.with_commands(self.best.commands[-count:])):
+                return
+            count *= 2
 
     def drop_chunks(self) -> None:
         size = max(1, len(self.best.commands) // 2)

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from properties.commands import Command
 from properties.minimize import MOST_REPLAYS, minimize, variants, weight
+from properties.subjects import load
 from properties.systems import SYSTEMS
 from properties.systems.growth import Decode, Extend
 from properties.systems.paged import PagedConfig
@@ -196,3 +198,23 @@ def test_variants_are_lighter() -> None:
         for variant in found_variants:
             assert type(variant) is type(command)
             assert weight(whole.with_commands([variant])) < weight(whole)
+
+
+def test_a_long_trace_costs_few_commands() -> None:
+    """Where the last few commands do, those before them are run a few times, not hundreds."""
+    given = (*(Alloc(name, 1) for name in range(400)), Merge(), GroupBegin(), GroupBegin())
+    trace = Trace(
+        system=SYSTEMS["token"], config=TokenConfig(size=3, need_sort=False), commands=given,
+        invariant="I2",
+    )  # fmt: skip
+    ran: list[int] = []
+
+    def judge(candidate: Trace) -> tuple[str | None, tuple[Command, ...]]:
+        """Breaks where two groups are opened."""
+        ran.append(len(candidate.commands))
+        fails = candidate.commands.count(GroupBegin()) == 2
+        return ("I2" if fails else None), tuple(candidate.commands)
+
+    minimal = minimize(trace, load("reference"), judge=judge)
+    assert minimal.commands == (GroupBegin(), GroupBegin())
+    assert sum(ran) < 3 * len(given)
