@@ -79,10 +79,10 @@ def test_no_replay_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = Trace(
         system=SYSTEMS["token"],
         config=TokenConfig(size=16, need_sort=False),
-        commands=(*(Alloc(name, 0) for name in range(31)), Alloc(31, 1), Free(((31, 0),), "all")),
+        commands=(Alloc(31, 1), *(Alloc(name, 0) for name in range(31)), Free(((31, 0),), "all")),
         invariant="I2",
     )
-    monkeypatch.setattr("properties.minimize.MOST_REPLAYS", 3)
+    monkeypatch.setattr("properties.minimize.MOST_REPLAYS", 9)
     minimal = minimize(trace, of(lossy))
     assert 2 < len(minimal.commands) < len(trace.commands)
     monkeypatch.setattr("properties.minimize.MOST_REPLAYS", 20_000)
@@ -217,4 +217,4 @@ def test_a_long_trace_costs_few_commands() -> None:
 
     minimal = minimize(trace, load("reference"), judge=judge)
     assert minimal.commands == (GroupBegin(), GroupBegin())
-    assert sum(ran) < 3 * len(given)
+    assert sum(ran) < 1.2 * len(given)
