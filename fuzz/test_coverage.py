@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
 import pytest
 
 from fuzz.cli import main
-from impl.allocators import token as measured
 from properties.systems import SYSTEMS
 from properties.systems.slots import Alloc, Merge
 from properties.trace import Trace, save
@@ -24,7 +24,10 @@ def missing(said: str, file: str) -> set[int]:
 
 
 def line_of(text: str) -> int:
-    lines = Path(measured.__file__).read_text(encoding="utf-8").splitlines()
+    found = importlib.util.find_spec("impl.allocators.token")
+    assert found is not None
+    assert found.origin is not None
+    lines = Path(found.origin).read_text(encoding="utf-8").splitlines()
     return next(number for number, line in enumerate(lines, 1) if text in line)
 
 

@@ -79,7 +79,7 @@ def test_no_replay_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = Trace(
         system=SYSTEMS["token"],
         config=TokenConfig(size=16, need_sort=False),
-        commands=(Alloc(31, 1), *(Alloc(name, 0) for name in range(31)), Free(((31, 0),), "all")),
+        commands=(Alloc(0, 1), *(Alloc(name, 0) for name in range(1, 32)), Free(((0, 0),), "all")),
         invariant="I2",
     )
     monkeypatch.setattr("properties.minimize.MOST_REPLAYS", 9)
