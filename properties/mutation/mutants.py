@@ -28,10 +28,14 @@ from properties.mutation.operators import Change, changes
 from properties.planted.edit import Edit
 
 # Streams are watched, records mailed and modules of kernels loaded otherwise where there is a GPU.
+# Compiled division truncates, the interpreter's doesn't. Decorators have run when a mutant is made.
 ON_CUDA_ONLY = (
     "allocators.stream:",
     "allocators.deferral:CudaMailbox",
     "kernels.device:",
+    "kernels.device.common:floor_divide",
+    "kernels.device.common:kernel",
+    "kernels.device.common:helper",
 )
 
 

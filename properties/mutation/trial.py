@@ -77,7 +77,7 @@ def _kernel(*names: str) -> Suite:
 # The cheapest first.
 COSTS = ("performance/test_cost.py", "test_backends.py")
 UNITS = (
-    "test_impl.py", "test_impl_errors.py", "test_impl_groups.py", "test_impl_package.py",
+    "test_audits.py", "test_impl.py", "test_impl_errors.py", "test_impl_groups.py", "test_impl_package.py",
     "test_examples.py", "test_arrays.py", "test_metamorphic.py", "test_large.py", *COSTS,
 )  # fmt: skip
 INTERPRETED = _slow("paged_deferred", "paged", "token_deferred", "token", "paged_rows")
