@@ -6,6 +6,7 @@ Spec: `spec/core.md` §2-4; DESIGN, "impl: how every class behaves".
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from impl import PagedTokenToKVPoolAllocator, PoolError, ReqToTokenPool, TokenToKVPoolAllocator
+from impl.allocators.book import Book
 
 Maker = Any
 
@@ -219,3 +221,66 @@ def test_translation_is_a_copy() -> None:
     moved = token().translate_kv_indices_for_transfer(slots)
     moved.fill_(-7)
     assert slots.tolist() == [4, 5]
+
+
+# ---- what every call begins with --------------------
+
+
+class Entered(Exception):
+    """Stands in for a fault that an earlier call deferred."""
+
+
+def growth(*lens: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Each length on the device and on the host."""
+    return tuple(each for length in lens for each in (length, length.clone()))
+
+
+#: name of a call → what it is given, of a pool with a table of rows
+CALLS: dict[str, Callable[[ReqToTokenPool], tuple[Any, ...]]] = {
+    "alloc": lambda table: (48,),
+    "alloc_extend": lambda table: (*growth(ids(0), ids(1)), ids(-1), 1),
+    "alloc_decode": lambda table: (*growth(ids(1)), ids(-1)),
+    "alloc_extend_rows": lambda table: (table, *growth(ids(4), ids(0), ids(1)), 1),
+    "alloc_decode_rows": lambda table: (table, *growth(ids(4), ids(1))),
+    "free": lambda table: (ids(48),),
+    "free_full": lambda table: (ids(48),),
+    "free_segments": lambda table: ([(ids(48), 0)],),
+    "free_full_segments": lambda table: ([(ids(48), 0)],),
+    "free_page_ids": lambda table: (ids(1),),
+    "free_rows_segment": lambda table: (table.handle(4), 0, 1),
+    "free_group_begin": lambda table: (),
+    "free_group_end": lambda table: (),
+    "merge_and_sort_free": lambda table: (),
+    "available_size": lambda table: (),
+    "get_all_free_pages": lambda table: (),
+    "resize": lambda table: (SimpleNamespace(max_total_num_tokens=96),),
+    "snapshot": lambda table: (),
+    "audit": lambda table: (),
+    "check": lambda table: (),
+    "recover": lambda table: (),
+    "get_cpu_copy": lambda table: (ids(48),),
+    "load_cpu_copy": lambda table: (None, ids(48)),
+    "translate_kv_indices_for_transfer": lambda table: (ids(48),),
+}
+#: a token allocator refuses them whatever they are given
+PAGED_ONLY = frozenset(name for name in CALLS if name.startswith("alloc_") or "rows" in name)
+
+
+@pytest.mark.parametrize(
+    ("make", "call"),
+    [(paged, call) for call in CALLS] + [(token, call) for call in CALLS if call not in PAGED_ONLY],
+)
+def test_every_call_looks_first(make: Maker, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an earlier call deferred is raised before a call does anything, whichever it is."""
+    pool, table = make(8), rows()
+    table.alloc_rows(1)
+
+    def fault(book: Any) -> None:
+        raise Entered
+
+    before = pool.snapshot()
+    monkeypatch.setattr(Book, "enter", fault)
+    with pytest.raises(Entered):
+        getattr(pool, call)(*CALLS[call](table))
+    monkeypatch.undo()
+    assert pool.snapshot() == before
