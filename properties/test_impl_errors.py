@@ -90,6 +90,37 @@ def test_message(act: Act, kind: str, words: list[str]) -> None:
     assert pool.snapshot() == before
 
 
+def batch(pool: Any, prefix: torch.Tensor, seq: torch.Tensor) -> Any:
+    tokens = int((seq - prefix).sum())
+    return pool.alloc_extend(prefix, prefix, seq, seq, -torch.ones_like(seq), tokens)
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (
+            lambda p: p.alloc_decode(ids(5, 0, 1), ids(5, 0, 1), ids(-1, -1, -1)),
+            "alloc_decode: [1] seq 0. Lengths count the new token: at least 1.",
+        ),
+        (
+            lambda p: batch(p, ids(3, 2, -1, 0, 0), ids(3, 1, 4, 0, 2)),
+            "alloc_extend: [1] prefix 2, seq 1; [2] prefix -1, seq 4."
+            " A prefix lies between 0 and its seq.",
+        ),
+        (
+            lambda p: p.alloc_decode(ids(1, 2), ids(1), ids(-1)),
+            "seq_lens, last_loc, seq_lens_cpu have [2, 1, 1] entries."
+            " Give one entry per request in each.",
+        ),
+    ],
+)
+def test_whole_message(act: Act, message: str) -> None:
+    """Of a batch the requests at fault are named, by their places, and no others."""
+    with pytest.raises(PoolError) as caught:
+        act(two_pages())
+    assert str(caught.value) == message
+
+
 def test_long_messages_stay_short() -> None:
     """A call with a thousand bad ids names some of them and how many there are."""
     pool = paged(2000, 1)
