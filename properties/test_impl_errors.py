@@ -164,6 +164,37 @@ def test_immediate_faults_without_validation(act: Act, kind: str) -> None:
     assert pool.snapshot() == before
 
 
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda p, table: extend(p, 2, 5, 99),
+        lambda p, table: extend(p, 0, 5, -1, seq_lens=ids(6)),
+        lambda p, table: p.alloc_decode(ids(3), ids(3), ids(99)),
+        lambda p, table: p.alloc_decode(ids(4), ids(3), ids(97)),
+        lambda p, table: p.alloc_extend_rows(
+            table, ids(4), ids(4), *[ids(2)] * 2, *[ids(5)] * 2, 3
+        ),
+        lambda p, table: p.alloc_decode_rows(table, ids(4), ids(4), ids(3), ids(3)),
+        lambda p, table: p.free_segment(ids(96, 98), start_pos=0),
+        lambda p, table: p.free(ids(48)),
+        lambda p, table: p.free_page_ids(ids(1)),
+        lambda p, table: p.free_rows_segment(table.handle(4), 0, 1, table=table),
+    ],
+)
+def test_values_are_validated_or_not(act: Callable[[Any, Any], Any]) -> None:
+    """What is refused for its values is let pass with `validate=False`."""
+    for validate in (True, False):
+        pool, table = paged(8, validate=validate), rows()
+        table.alloc_rows(1)
+        pool.alloc(3 * 48)
+        pool.free(ids(48))
+        if validate:
+            with pytest.raises(PoolError):
+                act(pool, table)
+        else:
+            act(pool, table)
+
+
 @POOLS
 @pytest.mark.parametrize("need_sort", [False, True])
 def test_unvalidated_frees_never_overrun(make: Maker, need_sort: bool) -> None:
