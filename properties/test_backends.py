@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 
-from impl import PagedTokenToKVPoolAllocator, ReqToTokenPool
+from impl import PagedTokenToKVPoolAllocator, PoolError, ReqToTokenPool
 from properties.machine import fail
 from properties.seeded import Plan, run_steps
 from properties.subjects import load
@@ -61,4 +64,70 @@ def test_strided_arguments(backend: str, narrow: bool) -> None:
     pool.free_rows_segment(table.handle(3), 0, 6)
     pool.free_segments([(both(12, 13, 14)[0], 0)])
     assert pool.available_size() == 32
+    assert pool.audit() == []
+
+
+# ---- faults that arrive later --------------------
+
+ROW = torch.tensor([3])
+LENS = (torch.tensor([0]), torch.tensor([0]), torch.tensor([3]), torch.tensor([3]))
+OTHER = torch.tensor([4])
+#: a call of a pool of 8 pages of 4, with row 3 held, whose fault only the device sees
+LATE: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
+    "alloc_extend": (
+        "BadLengths", lambda p, t: p.alloc_extend(*LENS[:2], OTHER, LENS[3], torch.tensor([-1]), 3)
+    ),
+    "alloc_decode": (
+        "BadLengths", lambda p, t: p.alloc_decode(OTHER, torch.tensor([1]), torch.tensor([-1]))
+    ),
+    "alloc_extend_rows": (
+        "BadLengths", lambda p, t: p.alloc_extend_rows(t, ROW, ROW, *LENS[:2], OTHER, LENS[3], 3)
+    ),
+    "alloc_decode_rows": (
+        "BadLengths", lambda p, t: p.alloc_decode_rows(t, ROW, ROW, OTHER, torch.tensor([1]))
+    ),
+    "free_page_ids": ("NotOwned", lambda p, t: p.free_page_ids(torch.tensor([8]))),
+    "free_segments": ("NotOwned", lambda p, t: p.free_segments([(torch.tensor([32]), 0)])),
+    "free_rows_segment": ("Reserved", lambda p, t: p.free_rows_segment(t.handle(3), 0, 1, table=t)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", LATE)
+def test_a_late_fault_arrives(call: str) -> None:
+    """The next call raises it, whatever it is; the pool goes on where it was before the fault."""
+    if "paged" not in systems("triton") or default_device() != "cpu":
+        pytest.skip("where the device is the host, what it finds is there with the next call")
+    kind, act = LATE[call]
+    table = ReqToTokenPool(3, 8, device="cpu")
+    pool = PagedTokenToKVPoolAllocator(32, 4, device="cpu", backend="triton")
+    assert table.alloc_rows(1) == [3]
+    assert pool.alloc(8) is not None
+    before = pool.snapshot()
+    act(pool, table)
+    with pytest.raises(PoolError, match=f"^{call}: ") as caught:
+        pool.available_size()
+    assert type(caught.value).__name__ == kind
+    pool.recover()
+    assert pool.snapshot() == {**before, "bound": pool.snapshot()["bound"]}
+    assert pool.available_size() == 24
+
+
+@pytest.mark.parametrize("backend", ["torch", "triton"])
+def test_a_decode_holds_the_page_that_it_opens(backend: str) -> None:
+    """Behind pages that nobody in particular holds too, and no longer once they are given back."""
+    if "paged" not in systems(backend):
+        pytest.skip("backend triton needs triton: pip install triton")
+    device = default_device()
+    table = ReqToTokenPool(3, 8, device=device)
+    pool = PagedTokenToKVPoolAllocator(32, 4, device=device, backend=backend)
+    row, slots = 3, pool.alloc(4)
+    assert table.alloc_rows(1) == [row]
+    assert slots is not None
+    table.req_to_token[row, :4] = slots.to(torch.int32)
+    rows, lens = torch.tensor([row]), torch.tensor([5])
+    pool.alloc_decode_rows(table, rows.to(device), rows, lens.to(device), lens)
+    assert pool.snapshot()["holders"] == {1: "anonymous", 2: (row, 1)}
+    pool.free_page_ids(torch.tensor([2], device=device))
+    assert pool.snapshot()["holders"] == {1: "anonymous"}
+    pool.check()
     assert pool.audit() == []

@@ -74,6 +74,13 @@ def test_constructor_refuses(make: Maker, kind: str, words: list[str]) -> None:
     assert [word for word in words if word not in str(caught.value)] == []
 
 
+def test_the_widest_table() -> None:
+    """Every position fits int32, and none more is accepted."""
+    assert ReqToTokenPool(1, 2**31 - 2, device="meta").max_context_len == 2**31 - 2
+    with pytest.raises(PoolError, match="max_context_len 2147483647"):
+        ReqToTokenPool(1, 2**31 - 1, device="meta")
+
+
 @POOLS
 @pytest.mark.parametrize("backend", ["auto", "torch"])
 def test_backends_agree(make: Maker, backend: str) -> None:

@@ -27,6 +27,7 @@ SEARCHES = (
     (checks, "ids_fault"),
     (batches, "argument_errors"),
     (row_batches, "argument_errors"),
+    (row_batches, "_row_faults"),
     (page_book.PageBook, "_refuse_batch"),
     (page_book.PageBook, "_refuse_slots"),
     (page_book.PageBook, "_refuse_segments"),
