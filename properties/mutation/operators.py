@@ -41,12 +41,17 @@ def changes(function: ast.FunctionDef, source: str) -> Iterator[Change]:
 
 
 def _own(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes below, without annotations, docstrings and the words of errors."""
+    """The nodes below, without annotations, docstrings, assertions and the words of errors.
+
+    What `zip` is told to be strict about is an assertion too.
+    """
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "type_params"):
             continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.JoinedStr | ast.Raise | ast.Assert | ast.arguments):
+                continue
+            if isinstance(child, ast.keyword) and child.arg == "strict":
                 continue
             if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
                 continue
