@@ -185,7 +185,7 @@ VOID = (
     Bug("a void extend has slots", LATE, "I9", edit(
         f"{EXTEND}:_fill_tile", "tl.where(live, page * page_size + in_page, 0)",
         "page * page_size + in_page",
-    ), limits={**FEW, "page_size": (2, 3)}, commands=GROWING),
+    ), limits={**FEW, "page_size": (2,), "num_pages": (4, 8)}, commands=GROWING),
     Bug("a refused batch opens its pages", LATE, "I9", edit(
         f"{EXTEND}:plan", "tl.where(key == NO_FAULT, fused_tokens, 0)", "fused_tokens",
     ), limits=LAGS, commands=GROWING),
