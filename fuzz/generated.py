@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from fuzz.findings import note
 from fuzz.options import Unusable
 from fuzz.progress import progress
-from properties.mutation.mutants import Mutant, equivalent, every, runs_on_cuda_only, sample
+from properties.mutation.mutants import Mutant, equivalent, every, is_out_of_reach, sample
 from properties.mutation.trial import Found, is_equivalent, trial
 
 CLEAN, MISSED = 0, 1
@@ -34,7 +34,7 @@ class Score:
     survived: list[Mutant] = field(default_factory=list)
     listed: list[Mutant] = field(default_factory=list)
     wrongly_listed: dict[Mutant, str] = field(default_factory=dict)
-    on_cuda: list[Mutant] = field(default_factory=list)
+    out_of_reach: list[Mutant] = field(default_factory=list)
 
     @property
     def tried(self) -> int:
@@ -76,7 +76,7 @@ def run(count: int | None, seed: int | None, workers: int | None) -> int:
     print(
         f"\n{len(score.found)} of {score.tried} mutants noticed, {100 * score.share:.1f} %;"
         f" {len(score.listed)} listed as equivalent, raw score {100 * score.raw:.1f} %;"
-        f" {len(score.on_cuda)} in code that only runs on a GPU, not tried",
+        f" {len(score.out_of_reach)} in code that only runs on a GPU or at import, not tried",
         flush=True,
     )
     return CLEAN if score.good else MISSED
@@ -90,8 +90,8 @@ def tried(chosen: Sequence[Mutant], workers: int) -> Score:
     jobs: dict[Future[Found | str | None], Mutant] = {}
     try:
         for mutant in chosen:
-            if runs_on_cuda_only(mutant):
-                score.on_cuda.append(mutant)
+            if is_out_of_reach(mutant):
+                score.out_of_reach.append(mutant)
             elif mutant.name in known:
                 score.listed.append(mutant)
                 jobs[pool.submit(is_equivalent, mutant)] = mutant

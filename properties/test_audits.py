@@ -8,23 +8,23 @@ from typing import Any
 import pytest
 
 from impl import ReqToTokenPool
-from impl.allocators import recount
-from impl.allocators.states import (
-    BEYOND,
-    FREE,
-    NEVER,
-    OWNED,
-    PARKED_PAGES,
-    PARKED_SLOTS,
-    RESERVED,
-    STAGED,
-)
+from impl.allocators import recount, states
 from impl.rows import Handle
 from properties.test_impl import ids, paged
 
 #: pages 1 and 2 of 2 slots free, 3 staged, 4 parked by slots, 5 by page ids, 6 and 7 out
 SOUND: dict[str, Any] = {
-    "states": [RESERVED, FREE, NEVER, STAGED, PARKED_SLOTS, PARKED_PAGES, OWNED, OWNED, BEYOND],
+    "states": [
+        states.RESERVED,
+        states.FREE,
+        states.NEVER,
+        states.STAGED,
+        states.PARKED_SLOTS,
+        states.PARKED_PAGES,
+        states.OWNED,
+        states.OWNED,
+        states.BEYOND,
+    ],
     "free": [1, 2],
     "staged": [3],
     "parked_slots": [[8, 9]],
@@ -36,9 +36,9 @@ SOUND: dict[str, Any] = {
 
 
 def with_state(page: int, state: int) -> list[int]:
-    states = list(SOUND["states"])
-    states[page] = state
-    return states
+    by_page = list(SOUND["states"])
+    by_page[page] = state
+    return by_page
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,15 @@ def with_state(page: int, state: int) -> list[int]:
         ({"num_parked": 1}, ["1 pages count as parked, the piles hold 2"]),
         ({"holders": {3: Handle(1, 4)}}, ["page 3 is held by (1, 4) and freed and staged"]),
         ({"holders": {2: Handle(5, 1)}}, ["page 2 is held by (5, 1) and free"]),
-        ({"states": with_state(6, FREE)}, ["page 6 is owned by the lists, free by its state"]),
-        ({"states": with_state(0, FREE)}, ["page 0 is reserved by the lists, free"]),
-        ({"states": with_state(3, NEVER)}, ["page 3 is freed and staged by the lists, not issued"]),
+        (
+            {"states": with_state(6, states.FREE)},
+            ["page 6 is owned by the lists, free by its state"],
+        ),
+        ({"states": with_state(0, states.FREE)}, ["page 0 is reserved by the lists, free"]),
+        (
+            {"states": with_state(3, states.NEVER)},
+            ["page 3 is freed and staged by the lists, not issued"],
+        ),
     ],
     ids=str,
 )
@@ -109,5 +115,5 @@ def test_a_pool_counts_its_own_books() -> None:
     pool._book.num_parked += 1
     assert len(pool.audit()) == 1
     pool._book.num_parked -= 1
-    pool._book.states.by_page[4] = OWNED
+    pool._book.states.by_page[4] = states.OWNED
     assert [line for line in pool.audit() if "page 4 is free by the lists" in line]

@@ -29,7 +29,7 @@ from properties.planted.edit import Edit
 
 # Streams are watched, records mailed and modules of kernels loaded otherwise where there is a GPU.
 # Compiled division truncates, the interpreter's doesn't. Decorators have run when a mutant is made.
-ON_CUDA_ONLY = (
+OUT_OF_REACH = (
     "allocators.stream:",
     "allocators.deferral:CudaMailbox",
     "kernels.device:",
@@ -101,9 +101,9 @@ def equivalent() -> dict[str, str]:
     return {entry["mutant"]: entry["reason"] for entry in json.loads(path.read_text())}
 
 
-def runs_on_cuda_only(mutant: Mutant) -> bool:
-    """Whether the function runs on a GPU only: no test here can notice it."""
-    return mutant.place.startswith(ON_CUDA_ONLY)
+def is_out_of_reach(mutant: Mutant) -> bool:
+    """Whether what the function does runs on a GPU only, or has run: no test here notices it."""
+    return mutant.place.startswith(OUT_OF_REACH)
 
 
 def _modules() -> Iterator[ModuleType]:
