@@ -102,7 +102,7 @@ class Stray:
 
 
 NO_KEYS = "keys = tl.full((BLOCK,), NO_FAULT, tl.int64)\n    for start in "
-OUTSIDE = "out: written outside its bounds"
+OUTSIDE = "outside"
 
 BUGS = (
     Stray("a mask of <= for <", edit(
@@ -122,20 +122,26 @@ BUGS = (
     ), partial(frees, 0, False), "free list ["),
     Stray("a page is taken from one past the list", edit(
         f"{EXTEND}:_fill_tile", "ids + head + rank + page_at", "ids + head + rank + page_at + 1",
-    ), whole_pool, " for ["),
+    ), whole_pool, OUTSIDE),
+    Stray("tokens of a page all mark it as owned", edit(
+        f"{EXTEND}:_fill_tile", "opens = fresh & (in_page == 0)", "opens = fresh",
+    ), partial(extends, 2), "write the same places"),
+    Stray("the place before the first is read", edit(
+        f"{SLOTS}:_sorted_slots", "mask=m & (i > 0)", "mask=m",
+    ), partial(frees, 1, False), OUTSIDE),
     Stray("the fill doesn't look at the record", edit(
         f"{EXTEND}:fill", "tl.where(tl.load(record) == 0, num_tokens, 0)", "num_tokens",
     ), differing_copies, "a refused call gives"),
     Stray("rows are addressed in 32 bits by the fill", edit(
         f"{EXTEND}:_fill_tile", "row * row_stride", "row.to(tl.int32) * row_stride",
-    ), far_rows, "assert [0"),
+    ), far_rows, OUTSIDE),
     Stray("rows are addressed in 32 bits where a last slot is read", edit(
         f"{EXTEND}:_last_loc", "row * row_stride", "row.to(tl.int32) * row_stride",
-    ), far_rows, "tensor"),
+    ), far_rows, OUTSIDE),
     Stray("rows are addressed in 32 bits by a release", edit(
         f"{RELEASE}:release_runs", "tl.cast(row, tl.int64) * row_stride",
         "tl.cast(row, tl.int32) * row_stride",
-    ), far_rows, "tensor"),
+    ), far_rows, OUTSIDE),
     Stray("the second tile of requests begins anew", edit(
         f"{EXTEND}:plan", "carry += tl.sum(both, 0)", "carry += 0",
     ), partial(tiles, 4096), "assert ["),
