@@ -99,7 +99,8 @@ def _of_arithmetic(node: ast.BinOp) -> Iterator[Change]:
         other = "-" if isinstance(node.op, ast.Add) else "+"
         yield Change("arithmetic", node, f"({left} {other} {right})")
     if isinstance(node.op, ast.FloorDiv):
-        yield Change("ceil and floor", node, f"(-(-({left}) // {right}))")
+        # Not with two minus signs: a kernel's quotient of a negative number isn't the floor.
+        yield Change("ceil and floor", node, f"(({left} + {right} - 1) // {right})")
     if isinstance(node.op, ast.FloorDiv | ast.Mult):
         yield Change("off by one", node, f"({_src(node)} + 1)")
     if isinstance(node.op, _ORDERED):
