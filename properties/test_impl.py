@@ -15,6 +15,7 @@ import torch
 
 from impl import PagedTokenToKVPoolAllocator, PoolError, ReqToTokenPool, TokenToKVPoolAllocator
 from impl.allocators.book import Book
+from impl.errors import Unsupported, WrongDtype
 
 Maker = Any
 
@@ -77,8 +78,19 @@ def test_constructor_refuses(make: Maker, kind: str, words: list[str]) -> None:
 def test_the_widest_table() -> None:
     """Every position fits int32, and none more is accepted."""
     assert ReqToTokenPool(1, 2**31 - 2, device="meta").max_context_len == 2**31 - 2
+    with pytest.raises(WrongDtype):  # not for its rows, of which there may be as many
+        ReqToTokenPool(2**31 - 2, "6", device="meta")
     with pytest.raises(PoolError, match="max_context_len 2147483647"):
         ReqToTokenPool(1, 2**31 - 1, device="meta")
+
+
+@POOLS
+def test_kernels_that_cant_run(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without triton the kernels are refused by name; whoever names none gets torch."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(Unsupported, match="pip install triton"):
+        make(backend="triton")
+    assert make().backend == "torch"
 
 
 @POOLS

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from impl import PoolError
-from impl.errors import TooMany, Unsupported
+from impl.errors import MAX_IDS_SHOWN, TooMany, Unsupported
 from properties.seeded import Plan, run_steps
 from properties.subjects import load
 from properties.systems import SYSTEMS
@@ -108,6 +108,11 @@ def batch(pool: Any, prefix: torch.Tensor, seq: torch.Tensor) -> Any:
             " A prefix lies between 0 and its seq.",
         ),
         (
+            lambda p: p.alloc_decode(*[ids(*[0] * MAX_IDS_SHOWN)] * 2, ids(*[-1] * MAX_IDS_SHOWN)),
+            f"alloc_decode: {'; '.join(f'[{i}] seq 0' for i in range(MAX_IDS_SHOWN))}."
+            " Lengths count the new token: at least 1.",
+        ),
+        (
             lambda p: p.alloc_decode(ids(1, 2), ids(1), ids(-1)),
             "seq_lens, last_loc, seq_lens_cpu have [2, 1, 1] entries."
             " Give one entry per request in each.",
@@ -128,6 +133,13 @@ def test_long_messages_stay_short() -> None:
     with pytest.raises(PoolError, match="992 more") as caught:
         pool.free_page_ids(torch.arange(5000, 6000))
     assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(("page_size", "what"), [(1, "ids"), (2, "pages")])
+def test_what_is_too_many(page_size: int, what: str) -> None:
+    """More than are out are called pages, or ids where a page is one slot."""
+    with pytest.raises(TooMany, match=f"1 {what}"):
+        paged(4, page_size).free_page_ids(ids(1))
 
 
 @pytest.mark.parametrize(

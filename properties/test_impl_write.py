@@ -57,6 +57,8 @@ BAD_WRITES: list[tuple[Any, Any, type[PoolError]]] = [
     ((1, slice(0, 4, 2)), 1, WrongShape),
     ((ids(1, 5), 0), 1, OutOfRange),
     ((1, ids(0, 6)), 1, OutOfRange),
+    ((ids(1, 5).to(torch.int32), 0), 1, OutOfRange),
+    ((1, ids(0, 6).to(torch.int32)), 1, OutOfRange),
     ((1, 0), 2**31, OutOfRange),
     ((1, 0), -(2**31) - 1, OutOfRange),
     ((1, slice(0, 2)), ids(1, 2**31), OutOfRange),

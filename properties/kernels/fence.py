@@ -3,7 +3,8 @@
 Guards show a write beside a buffer, not a read, whose value is mostly thrown away: on a GPU it is
 an illegal address some day. Here every address that a lane touches is compared with the extents of
 the launch's own arguments, and lanes of one store may not write the same place: a race, unless
-the values are equal, and then a waste. Places that lanes contend for by atomics are left out: all
+the values are equal, and then a waste. Where a mask keeps a lane from loading and nothing is said
+of what it gets instead, it gets poison. Places that lanes contend for by atomics are left out: all
 who clash put the same back. Compiled kernels run as they are.
 """
 
@@ -21,6 +22,8 @@ import torch
 #: operation of the interpreter → where its pointers are among the arguments, and its mask
 LOAD, STORE, ATOMIC = "create_masked_load", "create_masked_store", "create_atomic_rmw"
 PLACES = {LOAD: (0, 1), STORE: (0, 2), ATOMIC: (1, 3)}
+#: where a load is told what lanes get that the mask keeps out; what they get here if it isn't
+OTHER, POISON = 2, 0x5A
 
 
 class OutsideTheFence(AssertionError):
@@ -96,7 +99,10 @@ class _Fence:
             addresses = pointers.data[np.broadcast_to(mask, pointers.data.shape)]
             itemsize = pointers.get_element_ty().primitive_bitwidth // 8
             self.require(name, addresses.ravel().astype(np.int64), itemsize)
-            return inner(builder, *args)
+            found = inner(builder, *args)
+            if name == LOAD and args[OTHER] is None:
+                found.data[~np.broadcast_to(mask, found.data.shape)] = POISON
+            return found
 
         return watched
 
