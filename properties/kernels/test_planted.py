@@ -150,7 +150,7 @@ BUGS = (
         f"{NO_KEYS}range(0, num_given - 1, BLOCK)",
     ), last_tile, "assert None is not None"),
     Stray("the last of several tiles isn't merged", edit(
-        f"{MERGE}:merge_states", "range(1, num_pages + 1, BLOCK)", "range(1, num_pages, BLOCK)",
+        f"{MERGE}:merge_states", "range(0, num_pages, BLOCK)", "range(0, num_pages - 1, BLOCK)",
     ), test_tiles.test_merge_over_several_tiles, "assert"),
     Stray("a page in two full segments is accepted", edit(
         f"{SLOTS}:_judge", "fault(owner < segment,", "fault((owner < segment) & ~m,",

@@ -162,6 +162,15 @@ def test_merge_over_several_tiles() -> None:
     assert set(states.tolist()) == {OWNED, FREE, NEVER}
 
 
+def test_a_merge_writes_no_more_than_was_counted() -> None:
+    """Frees that nobody checked may leave more free pages than the list has room for."""
+    pages = make_pages(6, 2, DEVICE)
+    pages.states[1:-1] = torch.tensor([OWNED, STAGED, FREE, STAGED, OWNED, STAGED])
+    ids = torch.zeros(3, dtype=torch.int64, device=DEVICE)
+    load().merge.merge(pages, ids, 1, 2)
+    assert ids.tolist() == [0, 2, 3]
+
+
 def test_a_ring_goes_on_at_its_beginning() -> None:
     """Tokens taken and given across the end of the list."""
     pages = make_pages(6, 1, DEVICE)

@@ -120,7 +120,7 @@ def page_fault(wrong, page, state, num_pages, index):
 def search(starts, count, rounds, wanted, active):
     """The last of `count` ascending `starts` that is at most `wanted` (the first always is).
 
-    `rounds` is the number of bits of `count - 1`.
+    `rounds` is the number of bits of `count`.
     """
     found = wanted * 0
     step = tl.full((), 1, tl.int64) << rounds
@@ -128,7 +128,7 @@ def search(starts, count, rounds, wanted, active):
         step = step >> 1
         further = found + step
         inside = active & (further < count)
-        start = tl.load(starts + further, mask=inside, other=0)
+        start = tl.load(starts + further, mask=inside)
         found = tl.where(inside & (start <= wanted), further, found)
     return found
 

@@ -331,7 +331,7 @@ def place(
         return
     decodes, through_rows = prefix_lens is None, table is not None
     fused = num_tokens if FUSED and num_tokens <= fused_tokens else 0
-    rounds = (n - 1).bit_length()
+    rounds = n.bit_length()
     # What a variant doesn't look at is given some pointer of fixed type.
     lines = host if table is None else table
     strides = (0, 0) if table is None else table.stride()

@@ -17,8 +17,8 @@ def merge_states(states, num_pages: int, ids, at: int, total: int, record, BLOCK
     """One program: writes the pages that are free or staged from `ids[at]` on, ascending."""
     if tl.load(record) == 0:
         rank = tl.full((), 0, tl.int64)
-        for start in range(1, num_pages + 1, BLOCK):
-            page = start + tl.arange(0, BLOCK).to(tl.int64)
+        for start in range(0, num_pages, BLOCK):
+            page = start + 1 + tl.arange(0, BLOCK).to(tl.int64)
             m = page <= num_pages
             state = tl.load(states + page, mask=m, other=0)
             free = (state == NEVER) | (state == FREE) | (state == STAGED)

@@ -165,7 +165,7 @@ def _page_faults(
             holder = tl.load(holder_row + entry, mask=m, other=0).to(tl.int64)
             since = tl.load(holder_gen + entry, mask=m, other=0)
             other = (holder != 0) & ((holder != row) | (since != generation))
-            keys = tl.minimum(keys, fault(other & ~bad, NOT_OWNED, i))
+            keys = tl.minimum(keys, fault(other, NOT_OWNED, i))
         valid = m & ~bad
         clash = valid & claim_pages(claim + entry, i, valid)
         keys = tl.minimum(keys, tl.where(clash, CLASH, NO_FAULT))
@@ -332,7 +332,7 @@ def _launch(
     release_runs[(1,)](
         slots, row, row_stride, start_at, stride, generation, num_slots,
         target.buffer if bounds is None else bounds, num_segments,
-        (num_segments - 1).bit_length(), num_given, page_size or pages.page_size,
+        num_segments.bit_length(), num_given, page_size or pages.page_size,
         pages.num_pages, target.buffer, target.at, target.buffer.shape[0], target.state,
         int(target.reverse), pages.states, pages.holder_row, pages.holder_gen, pages.claim,
         pages.record, seq, int(validate), SOURCE=source.value, BLOCK=BLOCK, **OPTIONS,

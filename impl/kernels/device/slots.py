@@ -158,10 +158,7 @@ def release_slots(
             for start in range(0, num_slots, BLOCK):
                 i = start + tl.arange(0, BLOCK).to(tl.int64)
                 m = i < num_slots
-                if SEGMENTED:
-                    _, page, first = _sorted_slots(keys, i, m, page_size, True)
-                else:
-                    _, page, first = _sorted_slots(values, i, m, page_size, False)
+                _, page, first = _sorted_slots(keys, i, m, page_size, True)
                 entry = clip(page, num_pages)
                 state = tl.load(states + entry, mask=first, other=PARKED_SLOTS)
                 given = first & (state != PARKED_SLOTS)
@@ -200,7 +197,7 @@ def segment_keys(
     if num_slots:
         sort_keys[(triton.cdiv(num_slots, BLOCK),)](
             keys, slots, slots.stride(0), num_slots, starts, num_segments,
-            (num_segments - 1).bit_length(), int(reverse), BLOCK=BLOCK, **OPTIONS,
+            num_segments.bit_length(), int(reverse), BLOCK=BLOCK, **OPTIONS,
         )  # fmt: skip
 
 
@@ -233,8 +230,8 @@ def release_sorted(
         return
     segmented = keys is not None and starts is not None
     release_slots[(1,)](
-        values, order, num_slots, keys if segmented else order, starts if segmented else order,
-        num_segments, (num_segments - 1).bit_length(), pages.page_size, pages.num_pages, num_out,
+        values, order, num_slots, keys if segmented else values, starts if segmented else order,
+        num_segments, num_segments.bit_length(), pages.page_size, pages.num_pages, num_out,
         target.buffer, target.at, int(target.reverse), target.state, count, pages.states,
         pages.holder_row, pages.holder_gen, pages.claim, pages.record, seq, int(validate),
         SEGMENTED=segmented, BLOCK=BLOCK, **OPTIONS,
