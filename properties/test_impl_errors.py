@@ -135,6 +135,17 @@ def test_long_messages_stay_short() -> None:
     assert len(str(caught.value)) < 1000
 
 
+@pytest.mark.parametrize(
+    ("more", "words"), [(0, "since the last clear. Free"), (1, "; and 1 more. Free")]
+)
+def test_the_last_that_is_named(more: int, words: str) -> None:
+    """All are named up to the limit, and one more is counted."""
+    with pytest.raises(PoolError) as caught:
+        two_pages().free(ids(*range(200, 200 + MAX_IDS_SHOWN + more)))
+    assert words in str(caught.value)
+    assert ("more" in str(caught.value)) == (more > 0)
+
+
 @pytest.mark.parametrize(("page_size", "what"), [(1, "ids"), (2, "pages")])
 def test_what_is_too_many(page_size: int, what: str) -> None:
     """More than are out are called pages, or ids where a page is one slot."""

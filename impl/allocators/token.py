@@ -136,7 +136,7 @@ class TokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
         self._book.enter()
         slots = parse_segments(segments, 1, self.device)
         if slots:
-            self._free(call, "segments", torch.cat(slots))
+            self._book.free_slots(call, torch.cat(slots))
 
     def _free(self, call: str, name: str, slots: torch.Tensor) -> None:
         self._book.enter()
