@@ -79,7 +79,7 @@ def test_the_widest_table() -> None:
     """Every position fits int32, and none more is accepted."""
     assert ReqToTokenPool(1, 2**31 - 2, device="meta").max_context_len == 2**31 - 2
     with pytest.raises(WrongDtype):  # not for its rows, of which there may be as many
-        ReqToTokenPool(2**31 - 2, "6", device="meta")
+        rows(2**31 - 2, "6")
     with pytest.raises(PoolError, match="max_context_len 2147483647"):
         ReqToTokenPool(1, 2**31 - 1, device="meta")
 
