@@ -73,22 +73,22 @@ ROW = torch.tensor([3])
 LENS = (torch.tensor([0]), torch.tensor([0]), torch.tensor([3]), torch.tensor([3]))
 OTHER = torch.tensor([4])
 #: a call of a pool of 8 pages of 4, with row 3 held, whose fault only the device sees
-LATE: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
+LATE: dict[str, tuple[str, str, Callable[[Any, Any], Any]]] = {
     "alloc_extend": (
-        "BadLengths", lambda p, t: p.alloc_extend(*LENS[:2], OTHER, LENS[3], torch.tensor([-1]), 3)
+        "BadLengths", "(0, 4) on the device", lambda p, t: p.alloc_extend(*LENS[:2], OTHER, LENS[3], torch.tensor([-1]), 3)
     ),
     "alloc_decode": (
-        "BadLengths", lambda p, t: p.alloc_decode(OTHER, torch.tensor([1]), torch.tensor([-1]))
+        "BadLengths", "4", lambda p, t: p.alloc_decode(OTHER, torch.tensor([1]), torch.tensor([-1]))
     ),
     "alloc_extend_rows": (
-        "BadLengths", lambda p, t: p.alloc_extend_rows(t, ROW, ROW, *LENS[:2], OTHER, LENS[3], 3)
+        "BadLengths", "4", lambda p, t: p.alloc_extend_rows(t, ROW, ROW, *LENS[:2], OTHER, LENS[3], 3)
     ),
     "alloc_decode_rows": (
-        "BadLengths", lambda p, t: p.alloc_decode_rows(t, ROW, ROW, OTHER, torch.tensor([1]))
+        "BadLengths", "4", lambda p, t: p.alloc_decode_rows(t, ROW, ROW, OTHER, torch.tensor([1]))
     ),
-    "free_page_ids": ("NotOwned", lambda p, t: p.free_page_ids(torch.tensor([8]))),
-    "free_segments": ("NotOwned", lambda p, t: p.free_segments([(torch.tensor([32]), 0)])),
-    "free_rows_segment": ("Reserved", lambda p, t: p.free_rows_segment(t.handle(3), 0, 1, table=t)),
+    "free_page_ids": ("NotOwned", "id 8", lambda p, t: p.free_page_ids(torch.tensor([8]))),
+    "free_segments": ("NotOwned", "slot 32 (page 8)", lambda p, t: p.free_segments([(torch.tensor([32]), 0)])),
+    "free_rows_segment": ("Reserved", "slot 0", lambda p, t: p.free_rows_segment(t.handle(3), 0, 1, table=t)),
 }  # fmt: skip
 
 
@@ -97,7 +97,7 @@ def test_a_late_fault_arrives(call: str) -> None:
     """The next call raises it, whatever it is; the pool goes on where it was before the fault."""
     if "paged" not in systems("triton") or default_device() != "cpu":
         pytest.skip("on a GPU a fault arrives whenever its copy does: properties.performance.gpu")
-    kind, act = LATE[call]
+    kind, words, act = LATE[call]
     table = ReqToTokenPool(3, 8, device="cpu")
     pool = PagedTokenToKVPoolAllocator(32, 4, device="cpu", backend="triton")
     assert table.alloc_rows(1) == [3]
@@ -107,6 +107,7 @@ def test_a_late_fault_arrives(call: str) -> None:
     with pytest.raises(PoolError, match=f"^{call}: ") as caught:
         pool.available_size()
     assert type(caught.value).__name__ == kind
+    assert words in str(caught.value)
     pool.recover()
     assert pool.snapshot() == {**before, "bound": pool.snapshot()["bound"]}
     assert pool.available_size() == 24

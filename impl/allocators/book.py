@@ -85,8 +85,7 @@ class Book(ABC):
 
     def require_out(self, call: str, count: int) -> None:
         """`TooMany` unless `count` ids can be out."""
-        if count > self.num_owned:
-            checks.raise_first([self.too_many(call, count)])
+        checks.raise_first([self.too_many(call, count)])
 
     def too_many(self, call: str, count: int) -> TooMany | None:
         """What is wrong with giving `count` ids back, if anything."""
