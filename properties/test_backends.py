@@ -75,21 +75,37 @@ OTHER = torch.tensor([4])
 #: a call of a pool of 8 pages of 4, with row 3 held, whose fault only the device sees
 LATE: dict[str, tuple[str, str, Callable[[Any, Any], Any]]] = {
     "alloc_extend": (
-        "BadLengths", "(0, 4) on the device", lambda p, t: p.alloc_extend(*LENS[:2], OTHER, LENS[3], torch.tensor([-1]), 3)
+        "BadLengths",
+        "(0, 4) on the device",
+        lambda p, t: p.alloc_extend(*LENS[:2], OTHER, LENS[3], torch.tensor([-1]), 3),
     ),
     "alloc_decode": (
-        "BadLengths", "4", lambda p, t: p.alloc_decode(OTHER, torch.tensor([1]), torch.tensor([-1]))
+        "BadLengths",
+        "(3, 4) on the device",
+        lambda p, t: p.alloc_decode(OTHER, torch.tensor([1]), torch.tensor([-1])),
     ),
     "alloc_extend_rows": (
-        "BadLengths", "4", lambda p, t: p.alloc_extend_rows(t, ROW, ROW, *LENS[:2], OTHER, LENS[3], 3)
+        "BadLengths",
+        "(0, 4) on the device, (0, 3) on the host (row 3",
+        lambda p, t: p.alloc_extend_rows(t, ROW, ROW, *LENS[:2], OTHER, LENS[3], 3),
     ),
     "alloc_decode_rows": (
-        "BadLengths", "4", lambda p, t: p.alloc_decode_rows(t, ROW, ROW, OTHER, torch.tensor([1]))
+        "BadLengths",
+        "(3, 4) on the device",
+        lambda p, t: p.alloc_decode_rows(t, ROW, ROW, OTHER, torch.tensor([1])),
     ),
     "free_page_ids": ("NotOwned", "id 8", lambda p, t: p.free_page_ids(torch.tensor([8]))),
-    "free_segments": ("NotOwned", "slot 32 (page 8)", lambda p, t: p.free_segments([(torch.tensor([32]), 0)])),
-    "free_rows_segment": ("Reserved", "slot 0", lambda p, t: p.free_rows_segment(t.handle(3), 0, 1, table=t)),
-}  # fmt: skip
+    "free_segments": (
+        "NotOwned",
+        "slot 32 (page 8)",
+        lambda p, t: p.free_segments([(torch.tensor([32]), 0)]),
+    ),
+    "free_rows_segment": (
+        "Reserved",
+        "slot 0 (page 0)",
+        lambda p, t: p.free_rows_segment(t.handle(3), 0, 1, table=t),
+    ),
+}
 
 
 @pytest.mark.parametrize("call", LATE)
