@@ -4,8 +4,8 @@ Guards show a write beside a buffer, not a read, whose value is mostly thrown aw
 an illegal address some day. Here every address that a lane touches is compared with the extents of
 the launch's own arguments, and lanes of one store may not write the same place: a race, unless
 the values are equal, and then a waste. Where a mask keeps a lane from loading and nothing is said
-of what it gets instead, it gets poison. Places that lanes contend for by atomics are left out: all
-who clash put the same back. Compiled kernels run as they are.
+of what it gets instead, it gets anything. Places that lanes contend for by atomics may be written
+by several: all who clash put the same back. Compiled kernels run as they are.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import torch
 #: operation of the interpreter → where its pointers are among the arguments, and its mask
 LOAD, STORE, ATOMIC = "create_masked_load", "create_masked_store", "create_atomic_rmw"
 PLACES = {LOAD: (0, 1), STORE: (0, 2), ATOMIC: (1, 3)}
-#: where a load is told what lanes get that the mask keeps out; what they get here if it isn't
-OTHER, POISON = 2, 0x5A
+#: where a load is told what lanes get that the mask keeps out; if it isn't, something from here
+OTHER, POISON = 2, (-2, 12)
 
 
 class OutsideTheFence(AssertionError):
@@ -73,6 +73,7 @@ class _Fence:
 
     def __init__(self) -> None:
         self.lows = self.highs = np.zeros(0, np.int64)
+        self.dice = np.random.default_rng(0)
         #: which of them lanes contend for
         self.contended = np.zeros(0, bool)
 
@@ -101,7 +102,8 @@ class _Fence:
             self.require(name, addresses.ravel().astype(np.int64), itemsize)
             found = inner(builder, *args)
             if name == LOAD and args[OTHER] is None:
-                found.data[~np.broadcast_to(mask, found.data.shape)] = POISON
+                out = ~np.broadcast_to(mask, found.data.shape)
+                found.data[out] = self.dice.integers(*POISON, out.sum()).astype(found.data.dtype)
             return found
 
         return watched

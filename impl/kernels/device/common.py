@@ -1,5 +1,7 @@
 """What all kernels share: how they are compiled, codes, and small device functions.
 
+A load says what masked lanes get only where something depends on it.
+
 Kernels run compiled and in Triton's interpreter (TRITON_INTERPRET=1). In the latter small
 integer arguments are 32-bit whatever their annotation says, so products and sums that may pass
 2^31 have a factor that is 64-bit by itself.

@@ -59,7 +59,7 @@ def _last_loc(last_loc, table, row, prefix, row_stride, column_stride, i, m, ROW
         at = row * row_stride + (prefix - 1) * column_stride
         last = tl.load(table + at, mask=m & (prefix > 0), other=-1)
     else:
-        last = tl.load(last_loc + i, mask=m, other=-1)
+        last = tl.load(last_loc + i, mask=m)
     return last.to(tl.int64)
 
 
@@ -69,8 +69,8 @@ def _lengths(host, n, i, m, ROWS: tl.constexpr, DECODE: tl.constexpr):
     row = i * 0
     generation = row
     if ROWS:
-        row = tl.load(host + i, mask=m, other=0)
-        generation = tl.load(host + (3 - DECODE) * n + i, mask=m, other=0)
+        row = tl.load(host + i, mask=m)
+        generation = tl.load(host + (3 - DECODE) * n + i, mask=m)
     if DECODE:
         seq = tl.load(host + ROWS * n + i, mask=m, other=1)
         prefix = seq - 1
@@ -94,16 +94,16 @@ def _fill_tile(
         i = t
     else:
         i = search(sums, n, rounds, t, live)
-    before = tl.load(sums + i, mask=live, other=0)
-    rank = tl.load(sums + n + i, mask=live, other=0)
-    offset = tl.load(sums + 2 * n + i, mask=live, other=0)
-    half_page = tl.load(sums + 3 * n + i, mask=live, other=0)
+    before = tl.load(sums + i, mask=live)
+    rank = tl.load(sums + n + i, mask=live)
+    offset = tl.load(sums + 2 * n + i, mask=live)
+    half_page = tl.load(sums + 3 * n + i, mask=live)
     at = t - before + offset
     page_at = at // page_size
     in_page = at - page_at * page_size
     continues = (page_at == 0) & (offset > 0)
     fresh = live & ~continues
-    new_page = tl.load(ids + head + rank + page_at, mask=fresh, other=0)
+    new_page = tl.load(ids + head + rank + page_at, mask=fresh)
     page = tl.where(continues, half_page, new_page)
     slot = tl.where(live, page * page_size + in_page, 0)
     tl.store(out + t, slot, mask=inside)
@@ -133,13 +133,13 @@ def _differing(
         i = start + tl.arange(0, BLOCK).to(tl.int64)
         m = i < n
         row, prefix, end, _ = _lengths(host, n, i, m, ROWS, DECODE)
-        found_end = tl.load(seq_lens + i, mask=m, other=0).to(tl.int64)
+        found_end = tl.load(seq_lens + i, mask=m).to(tl.int64)
         differs = found_end != end
         if DECODE == 0:
-            found_prefix = tl.load(prefix_lens + i, mask=m, other=0).to(tl.int64)
+            found_prefix = tl.load(prefix_lens + i, mask=m).to(tl.int64)
             differs = differs | (found_prefix != prefix)
         if ROWS:
-            found_row = tl.load(rows + i, mask=m, other=0).to(tl.int64)
+            found_row = tl.load(rows + i, mask=m).to(tl.int64)
             differs = differs | (found_row != row)
         differs = differs & m
         tl.store(sums + 4 * n + i, found_end, mask=differs)
@@ -169,7 +169,7 @@ def _misplaced(
         # An entry never written is 0: its page is the reserved one.
         bad = bad | ((prefix > 0) & (last < page_size))
         holder = tl.load(holder_row + entry, mask=half, other=0).to(tl.int64)
-        since = tl.load(holder_gen + entry, mask=half, other=0)
+        since = tl.load(holder_gen + entry, mask=half)
         bad = bad | ((holder != 0) & ((holder != row) | (since != generation)))
     return bad & m
 

@@ -75,11 +75,11 @@ def _first_slot(
     if SOURCE == SEGMENTS:
         page_starts = bounds + num_segments + 1
         segment = search(page_starts, num_segments, rounds, j, m)
-        i = i - tl.load(page_starts + segment, mask=m, other=0)
-        i = tl.load(bounds + segment, mask=m, other=0) + i * page_size
+        i = i - tl.load(page_starts + segment, mask=m)
+        i = tl.load(bounds + segment, mask=m) + i * page_size
     elif SOURCE != IDS:
         i = i * page_size
-    slot = tl.load(slots + begin + i * stride, mask=m, other=0).to(tl.int64)
+    slot = tl.load(slots + begin + i * stride, mask=m).to(tl.int64)
     page = slot
     if SOURCE != IDS:
         page, _ = floor_divide(slot, page_size)
@@ -93,8 +93,8 @@ def _place(j, m, bounds, num_segments, rounds, num_given, reverse, SOURCE: tl.co
     if SOURCE == SEGMENTS:
         page_starts = bounds + num_segments + 1
         segment = search(page_starts, num_segments, rounds, j, m)
-        first = tl.load(page_starts + segment, mask=m, other=0)
-        end = tl.load(page_starts + segment + 1, mask=m, other=0)
+        first = tl.load(page_starts + segment, mask=m)
+        end = tl.load(page_starts + segment + 1, mask=m)
         place = tl.where(reverse != 0, num_given - end + j - first, place)
     return place
 
@@ -107,10 +107,10 @@ def _expected(
     at = i
     if SOURCE == SEGMENTS:
         segment = search(bounds, num_segments, rounds, i, m)
-        at = i - tl.load(bounds + segment, mask=m, other=0)
+        at = i - tl.load(bounds + segment, mask=m)
     in_page = at % page_size
-    slot = tl.load(slots + begin + i * stride, mask=m, other=0).to(tl.int64)
-    first = tl.load(slots + begin + (i - in_page) * stride, mask=m, other=0).to(tl.int64)
+    slot = tl.load(slots + begin + i * stride, mask=m).to(tl.int64)
+    first = tl.load(slots + begin + (i - in_page) * stride, mask=m).to(tl.int64)
     # A page's first slot has to be a multiple of the page size.
     _, rest = floor_divide(first, page_size)
     wanted = tl.where(in_page == 0, first - rest, first + in_page)
@@ -163,7 +163,7 @@ def _page_faults(
         keys = tl.minimum(keys, page_fault(bad, page, state, num_pages, i))
         if SOURCE == ROW:
             holder = tl.load(holder_row + entry, mask=m, other=0).to(tl.int64)
-            since = tl.load(holder_gen + entry, mask=m, other=0)
+            since = tl.load(holder_gen + entry, mask=m)
             other = (holder != 0) & ((holder != row) | (since != generation))
             keys = tl.minimum(keys, fault(other, NOT_OWNED, i))
         valid = m & ~bad

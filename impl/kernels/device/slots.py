@@ -49,7 +49,7 @@ def sort_keys(
     m = i < num_slots
     segment = search(starts, num_segments, rounds, i, m)
     segment = tl.where(reverse != 0, num_segments - 1 - segment, segment)
-    slot = tl.load(slots + i * stride, mask=m, other=0).to(tl.int64)
+    slot = tl.load(slots + i * stride, mask=m).to(tl.int64)
     # Slots are below 2^31; others are refused before these keys are looked at.
     slot = tl.minimum(tl.maximum(slot, 0), KIND - 1)
     tl.store(keys + i, segment.to(tl.int64) * KIND + slot, mask=m)
@@ -58,8 +58,8 @@ def sort_keys(
 @helper
 def _sorted_slots(values, i, m, page_size, KEYED: tl.constexpr):
     """Of sorted slots `i`: slot, page, and whether it is the first of its page (and segment)."""
-    value = tl.load(values + i, mask=m, other=0).to(tl.int64)
-    before = tl.load(values + i - 1, mask=m & (i > 0), other=0).to(tl.int64)
+    value = tl.load(values + i, mask=m).to(tl.int64)
+    before = tl.load(values + i - 1, mask=m & (i > 0)).to(tl.int64)
     first = i == 0
     if KEYED:
         first = first | ((value >> 32) != (before >> 32))
@@ -86,7 +86,7 @@ def _judge(
         state = tl.load(states + entry, mask=m, other=PARKED_SLOTS)
         distinct += first & (state != PARKED_SLOTS)
         if validate != 0:
-            at = tl.load(order + i, mask=m, other=0)
+            at = tl.load(order + i, mask=m)
             bad = state < PARKED_SLOTS
             keys = tl.minimum(keys, page_fault(bad, page, state, num_pages, at))
             if SEGMENTED:
@@ -104,7 +104,7 @@ def _judge(
                 i = start + tl.arange(0, BLOCK).to(tl.int64)
                 m = i < num_slots
                 _, page, _ = _sorted_slots(values, i, m, page_size, False)
-                at = tl.load(order + i, mask=m, other=0)
+                at = tl.load(order + i, mask=m)
                 segment = search(starts, num_segments, rounds, at, m)
                 owner = tl.load(claim + page, mask=m, other=NO_CLAIM, cache_modifier=".cg")
                 keys = tl.minimum(keys, fault(owner < segment, DUPLICATE, at))
@@ -180,7 +180,7 @@ def _named(values, order, num_slots, index, BLOCK: tl.constexpr):
     for start in range(0, num_slots, BLOCK):
         i = start + tl.arange(0, BLOCK).to(tl.int64)
         here = tl.load(order + i, mask=i < num_slots, other=-1) == index
-        value = tl.load(values + i, mask=here, other=0).to(tl.int64)
+        value = tl.load(values + i, mask=here).to(tl.int64)
         named += tl.sum(tl.where(here, value, 0), 0)
     return named
 

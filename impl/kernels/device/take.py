@@ -23,7 +23,7 @@ def take_slots(
     in_page = t - page_at * page_size
     at = head + page_at
     at = tl.where(at >= num_ids, at - num_ids, at)
-    page = tl.load(ids + at, mask=live, other=0)
+    page = tl.load(ids + at, mask=live)
     tl.store(out + t, tl.where(live, page * page_size + in_page, 0), mask=inside)
     tl.store(states + page, OWNED, mask=live & (in_page == 0))
 
