@@ -54,7 +54,7 @@ def _position_fault(index: int, start: int, page_size: int, end_page: int) -> Po
             f"segment {index} starts at {start}, which isn't a multiple of the page size "
             f"{page_size}. Start it at a page border."
         )
-    if start // page_size <= end_page:
+    if start < (end_page + 1) * page_size:
         return OverlappingSegments(
             f"segment {index} starts at {start}, but an earlier one reaches page of positions "
             f"{end_page}. Give ascending segments that share no page."

@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
 
-from impl.allocators.states import FREE, NEVER, OWNED, STAGED
-from impl.errors import BadLengths, DoubleFree, Duplicate, NotConsecutive
+from impl.allocators.states import BEYOND, FREE, NEVER, OWNED, RESERVED, STAGED
+from impl.errors import KINDS, BadLengths, DoubleFree, Duplicate, NotConsecutive
 from impl.kernels.device import load
 from impl.kernels.device.extend import SCRATCH_ROWS
 from impl.kernels.device.pages import UNCLAIMED, Pages, Record, describe, kind_of, make_pages, read
@@ -169,6 +169,56 @@ def test_a_merge_writes_no_more_than_was_counted() -> None:
     ids = torch.zeros(3, dtype=torch.int64, device=DEVICE)
     load().merge.merge(pages, ids, 1, 2)
     assert ids.tolist() == [0, 2, 3]
+
+
+def sorted_slots(pages: Pages, slots: torch.Tensor, to: Target) -> None:
+    """A plain free of slots, unchecked."""
+    values, order = slots.sort()
+    load().slots.release_sorted(
+        pages, values, order, to, on_device([0]), num_out=9, seq=1, validate=False
+    )
+
+
+def row(pages: Pages, slots: torch.Tensor, to: Target) -> None:
+    """A free of a row that has these slots, unchecked."""
+    table = slots.to(torch.int32).view(1, -1)
+    load().release.release_row(pages, table, (0, 1), 0, 4, to, seq=1, validate=False)
+
+
+UNCHECKED: dict[str, Callable[[Pages, torch.Tensor, Target], None]] = {
+    "ids": lambda pages, slots, to: load().release.release_ids(
+        pages, slots[::2] // 2, to, seq=1, validate=False
+    ),
+    "segments": lambda pages, slots, to: load().release.release_segments(
+        pages, slots, to, bounds=on_device([[0, 2, 4], [0, 1, 2]]), num_given=2, seq=1,
+        validate=False,
+    ),
+    "row": row,
+    "slots": sorted_slots,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", [0, 1, -1, 8, 9, 2**30])
+@pytest.mark.parametrize("free", UNCHECKED)
+def test_what_isnt_checked_stays_inside(free: str, bad: int) -> None:
+    """An unchecked free of what is no page leaves the entries around the pages alone."""
+    pages, ids = owned(3, 2), on_device([0] * 6)
+    pages.holder_row[:] = 5
+    UNCHECKED[free](pages, on_device([bad, bad, 4, 5]), Target(ids, 1, FREE))
+    assert 2 in ids[1:3].tolist()
+    assert [ids[0], *ids[3:]] == [0] * 4
+    assert pages.states.tolist() == [RESERVED, OWNED, FREE, OWNED, BEYOND]
+    assert pages.holder_row.tolist() == [5, 5, 0, 5, 5]
+
+
+def test_slots_at_the_end_of_int64() -> None:
+    """Where the sum of a page's first slot and an offset leaves int64, slots don't follow."""
+    pages, last = make_pages(3, 7, DEVICE), 2**63 - 1  # a multiple of seven
+    slots, ids = on_device([last, -last - 1]), on_device([0] * 3)
+    load().release.release_segments(pages, slots, Target(ids, 0, FREE), num_given=1, seq=1)
+    record = read(pages.record.tolist())
+    assert record is not None
+    assert (KINDS[record.kind].__name__, record.at) == ("NotConsecutive", 1)
 
 
 def test_a_ring_goes_on_at_its_beginning() -> None:

@@ -158,7 +158,7 @@ def _misplaced(
 ):  # fmt: skip
     """Whether `last`, of `page`, isn't where a prefix can end."""
     entry = clip(page, num_pages)
-    half = m & (offset > 0)
+    half = offset > 0
     state = tl.load(states + entry, mask=half, other=OWNED)
     # A negative last has a remainder that isn't positive. Where the offset isn't 0 its page isn't
     # owned; where it is 0, only a remainder of -1 (or of a page size of 1) fits.

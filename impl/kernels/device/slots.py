@@ -161,7 +161,7 @@ def release_slots(
                 _, page, first = _sorted_slots(keys, i, m, page_size, True)
                 entry = clip(page, num_pages)
                 state = tl.load(states + entry, mask=first, other=PARKED_SLOTS)
-                given = first & (state != PARKED_SLOTS)
+                given = state != PARKED_SLOTS
                 place = rank + tl.cumsum(given.to(tl.int64), 0) - 1
                 rank += tl.sum(given.to(tl.int64), 0)
                 # Unchecked segments may share pages: no more than counted may be written.
