@@ -124,6 +124,20 @@ def test_a_million_tokens_too_many(page_size: int) -> None:
     assert pair.extend([0, NUM_TOKENS]) is None
 
 
+@pytest.mark.parametrize("prefix", [0, 15, 16, 17, 32])
+def test_lengths_whose_sums_leave_int64(prefix: int) -> None:
+    """Requests as long as an int64 holds, beside one whose prefix ends at a border or not."""
+    pair, far = Pair(8, 16), 2**62
+    pair.rows = [[]]
+    pair.extend([3 * 16])  # pages 1 to 3 are out
+    last = [15 + prefix if prefix else -1, 47, 63]
+    for seq in ([prefix, far + 1, far + 17], [prefix + 2, far, far + 5]):
+        lens = {"prefix_lens": [prefix, far, far], "seq_lens": seq}
+        args = {**lens, **{f"{name}_cpu": ids for name, ids in lens.items()}}
+        tokens = sum(seq) - prefix - 2 * far
+        assert pair.call("alloc_extend", **args, last_loc=last, extend_num_tokens=tokens)
+
+
 @pytest.mark.parametrize("need_sort", [False, True])
 @pytest.mark.parametrize("page_size", PAGE_SIZES)
 def test_scattered_frees(page_size: int, need_sort: bool) -> None:

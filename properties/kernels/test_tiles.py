@@ -198,6 +198,14 @@ UNCHECKED: dict[str, Callable[[Pages, torch.Tensor, Target], None]] = {
 }  # fmt: skip
 
 
+def test_who_adds_nothing_claims_nothing() -> None:
+    """Two requests in one half-filled page, of which only one goes on in it, are no clash."""
+    pages = make_pages(4, 4, DEVICE)
+    pages.states[4] = OWNED
+    assert extend(pages, [3, 7, 3], [3, 9, 3], [18, 18, 18]) == [19, 4]
+    assert not pages.record.any()
+
+
 @pytest.mark.parametrize("bad", [0, 1, -1, 8, 9, 2**30])
 @pytest.mark.parametrize("free", UNCHECKED)
 def test_what_isnt_checked_stays_inside(free: str, bad: int) -> None:
