@@ -94,6 +94,13 @@ def test_kernels_that_cant_run(make: Maker, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @POOLS
+def test_what_is_a_gpus_alone(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU no stream is watched, and nothing is compiled ahead."""
+    monkeypatch.setattr(torch, "unique", lambda *_: pytest.fail("compiled ahead"))
+    assert make()._book.stream is None
+
+
+@POOLS
 @pytest.mark.parametrize("backend", ["auto", "torch"])
 def test_backends_agree(make: Maker, backend: str) -> None:
     """Both names of the torch backend are accepted and place slots as the default does."""

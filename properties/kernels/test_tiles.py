@@ -171,6 +171,25 @@ def test_a_merge_writes_no_more_than_was_counted() -> None:
     assert ids.tolist() == [0, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("holder", "theirs"), [((2, 7), True), ((0, 0), True), ((2, 6), False), ((1, 7), False)]
+)
+def test_whose_page_it_is(holder: tuple[int, int], theirs: bool) -> None:
+    """Row 2 in generation 7 goes on in its own page or in nobody's, and frees no other."""
+    pages, ids = owned(3, 4), on_device([0, 0, 3])
+    pages.holder_row[1], pages.holder_gen[1] = holder
+    table = torch.tensor([[0] * 4, [0] * 4, [4, 5, 0, 0]], dtype=torch.int32, device=DEVICE)
+    rows, prefix, seq, out = (on_device([number]) for number in (2, 2, 3, -1))
+    load().extend.place(
+        pages, ids, 2, out, seq_lens=seq, prefix_lens=prefix, table=table, rows=rows,
+        host=on_device([[2], [2], [3], [7]]), sums=on_device([0] * SCRATCH_ROWS), seq=1,
+    )  # fmt: skip
+    assert (out.item(), bool(pages.record[0])) == ((6, False) if theirs else (0, True))
+    pages.record.zero_()
+    load().release.release_row(pages, table, (2, 7), 0, 2, Target(ids, 2, FREE, True), seq=1)
+    assert (pages.states[1].item() == FREE, bool(pages.record[0])) == (theirs, not theirs)
+
+
 def sorted_slots(pages: Pages, slots: torch.Tensor, to: Target) -> None:
     """A plain free of slots, unchecked."""
     values, order = slots.sort()
@@ -217,6 +236,22 @@ def test_what_isnt_checked_stays_inside(free: str, bad: int) -> None:
     assert [ids[0], *ids[3:]] == [0] * 4
     assert pages.states.tolist() == [RESERVED, OWNED, FREE, OWNED, BEYOND]
     assert pages.holder_row.tolist() == [5, 5, 0, 5, 5]
+
+
+def test_unchecked_segments_that_share_a_page() -> None:
+    """A page of two segments counts once, and no more is written than was counted."""
+    pages, guards = owned(3, 2), Guards(DEVICE)
+    slots, starts = on_device([2, 4, 2]), on_device([0, 2])
+    keys, ids = torch.zeros_like(slots), guards.line("ids", [0, 0])
+    load().slots.segment_keys(keys, slots, starts, num_segments=2, reverse=False)
+    values, order = slots.sort()
+    count, target = on_device([0]), Target(ids, 0, FREE)
+    load().slots.release_sorted(
+        pages, values, order, target, count, num_out=3, seq=1, validate=False,
+        keys=keys.sort().values, starts=starts, num_segments=2,
+    )  # fmt: skip
+    guards.require("ids")
+    assert (count.item(), ids.tolist()) == (2, [1, 2])
 
 
 def test_slots_at_the_end_of_int64() -> None:

@@ -57,7 +57,7 @@ def _last_loc(last_loc, table, row, prefix, row_stride, column_stride, i, m, ROW
     """The slot of position prefix - 1, -1 without one (with rows; else as given)."""
     if ROWS:
         at = row * row_stride + (prefix - 1) * column_stride
-        last = tl.load(table + at, mask=m & (prefix > 0), other=-1)
+        last = tl.load(table + at, mask=prefix > 0, other=-1)
     else:
         last = tl.load(last_loc + i, mask=m)
     return last.to(tl.int64)

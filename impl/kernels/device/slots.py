@@ -57,12 +57,11 @@ def sort_keys(
 
 @helper
 def _sorted_slots(values, i, m, page_size, KEYED: tl.constexpr):
-    """Of sorted slots `i`: slot, page, and whether it is the first of its page (and segment)."""
+    """Of sorted slots `i`: slot, page, and whether it is the first of its page."""
     value = tl.load(values + i, mask=m).to(tl.int64)
     before = tl.load(values + i - 1, mask=m & (i > 0)).to(tl.int64)
     first = i == 0
     if KEYED:
-        first = first | ((value >> 32) != (before >> 32))
         value = value & (KIND - 1)
         before = before & (KIND - 1)
     page, _ = floor_divide(value, page_size)
@@ -145,12 +144,13 @@ def release_slots(
                 seq,
             )  # fmt: skip
         if SEGMENTED:
-            tl.debug_barrier()
-            for start in range(0, num_slots, BLOCK):
-                i = start + tl.arange(0, BLOCK).to(tl.int64)
-                _, page, _ = _sorted_slots(values, i, i < num_slots, page_size, False)
-                valid = (i < num_slots) & (page > 0) & (page <= num_pages)
-                tl.store(claim + page, NO_CLAIM, mask=valid)
+            if validate != 0:
+                tl.debug_barrier()
+                for start in range(0, num_slots, BLOCK):
+                    i = start + tl.arange(0, BLOCK).to(tl.int64)
+                    _, page, _ = _sorted_slots(values, i, i < num_slots, page_size, False)
+                    valid = (i < num_slots) & (page > 0) & (page <= num_pages)
+                    tl.store(claim + page, NO_CLAIM, mask=valid)
         if key == NO_FAULT:
             num_given = num_distinct
             begin = at - tl.where(from_end != 0, num_given, 0)
