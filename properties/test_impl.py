@@ -16,6 +16,7 @@ import torch
 from impl import PagedTokenToKVPoolAllocator, PoolError, ReqToTokenPool, TokenToKVPoolAllocator
 from impl.allocators.book import Book
 from impl.errors import Unsupported, WrongDtype
+from impl.kernels import resolve
 
 Maker = Any
 
@@ -82,6 +83,19 @@ def test_the_widest_table() -> None:
         rows(2**31 - 2, "6")
     with pytest.raises(PoolError, match="max_context_len 2147483647"):
         ReqToTokenPool(1, 2**31 - 1, device="meta")
+
+
+def test_what_auto_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels on a GPU where triton is installed, else torch; on the CPU interpreted ones only."""
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    triton = pytest.importorskip("triton")
+    assert (resolve("auto", cpu), resolve("auto", gpu)) == ("torch", "triton")
+    monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
+    assert resolve("triton", gpu) == "triton"
+    with pytest.raises(Unsupported, match="interpreter"):
+        resolve("triton", cpu)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert resolve("auto", gpu) == "torch"
 
 
 @POOLS

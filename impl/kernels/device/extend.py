@@ -334,7 +334,7 @@ def place(
     rounds = n.bit_length()
     # What a variant doesn't look at is given some pointer of fixed type.
     lines = host if table is None else table
-    strides = (0, 0) if table is None else table.stride()
+    strides = lines.stride()
     plan[(1,)](
         host if prefix_lens is None else prefix_lens,
         seq_lens,
