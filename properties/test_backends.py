@@ -124,6 +124,7 @@ def test_a_late_fault_arrives(call: str) -> None:
         pool.available_size()
     assert type(caught.value).__name__ == kind
     assert words in str(caught.value)
+    assert "(call 2 of this pool)" in str(caught.value)
     pool.recover()
     assert pool.snapshot() == {**before, "bound": pool.snapshot()["bound"]}
     assert pool.available_size() == 24

@@ -85,6 +85,17 @@ def test_the_widest_table() -> None:
         ReqToTokenPool(1, 2**31 - 1, device="meta")
 
 
+@POOLS
+def test_what_a_pool_was_made_with(make: Maker) -> None:
+    """Whoever holds a pool can ask it what it is."""
+    pool = make(need_sort=True, validate=False, dtype=torch.float16, backend="torch")
+    assert (pool.need_sort, pool.validate, pool.dtype) == (True, False, torch.float16)
+    assert (pool.backend, pool.device) == ("torch", torch.device("cpu"))
+    assert (pool.size, pool.num_pages) == (8 * pool.page_size, 8)
+    table = rows(4, 6)
+    assert (table.size, table.max_context_len, table.device) == (4, 6, torch.device("cpu"))
+
+
 def test_what_auto_means(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels on a GPU where triton is installed, else torch; on the CPU interpreted ones only."""
     cpu, gpu = torch.device("cpu"), torch.device("cuda")

@@ -44,7 +44,6 @@ class PageStates(Viewed):
     _generations: Array
 
     def __init__(self, num_pages: int, device: torch.device, arrays: Arrays) -> None:
-        self.num_pages = num_pages
         self.by_page = torch.empty(num_pages + 2, dtype=torch.uint8, device=device)
         self.holder_rows = torch.zeros(num_pages + 2, dtype=torch.int32, device=device)
         self.holder_generations = torch.zeros(num_pages + 2, dtype=torch.int64, device=device)
