@@ -61,6 +61,11 @@ def extend(pool: Any, prefix: int, seq: int, last: int, **changes: Any) -> Any:
             "OverlappingSegments",
             ["segment 1", "0", "ascending"],
         ),
+        (
+            lambda p: p.free_full_segments([(ids(96), 0), (ids(144, 97), 48)]),
+            "Duplicate",
+            ["free_full_segments: [2] slot 97 (page 2) belongs to segment 0 already"],
+        ),
         (lambda p: p.free([48]), "WrongDtype", ["free_index", "list", "tensor"]),
         (lambda p: p.free(torch.ones(2)), "WrongDtype", ["float32", "int32", "int64"]),
         (lambda p: p.free(ids(96).view(1, 1)), "WrongShape", ["(1, 1)", "one dimension"]),
