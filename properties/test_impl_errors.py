@@ -140,6 +140,22 @@ def test_long_messages_stay_short() -> None:
     assert len(str(caught.value)) < 1000
 
 
+@pytest.mark.parametrize(("seq", "kind"), [(6, "RowNotHeld"), (7, "OutOfRange")])
+def test_a_row_has_room_up_to_its_width(seq: int, kind: str) -> None:
+    """A length that just fits isn't what is wrong with a batch."""
+    none, most = ids(0), ids(seq)
+    with pytest.raises(PoolError) as caught:
+        paged().alloc_extend_rows(rows(4, 6), ids(4), ids(4), none, none, most, most, seq)
+    assert type(caught.value).__name__ == kind
+
+
+def test_requests_beyond_those_that_are_named() -> None:
+    """Of a batch one more than the limit is counted too."""
+    lens, last = (ids(*[each] * (MAX_IDS_SHOWN + 1)) for each in (0, -1))
+    with pytest.raises(PoolError, match="seq 0; and 1 more"):
+        paged().alloc_decode(lens, lens, last)
+
+
 @pytest.mark.parametrize(
     ("more", "words"), [(0, "since the last clear. Free"), (1, "; and 1 more. Free")]
 )
