@@ -72,7 +72,8 @@ def test_strided_arguments(backend: str, narrow: bool) -> None:
 ROW = torch.tensor([3])
 LENS = (torch.tensor([0]), torch.tensor([0]), torch.tensor([3]), torch.tensor([3]))
 OTHER = torch.tensor([4])
-#: a call of a pool of 8 pages of 4, with row 3 held, whose fault only the device sees
+#: a call of a pool of 8 pages of 4, with row 3 held, whose fault only the device sees: its kind,
+#: what is said of it, the call
 LATE: dict[str, tuple[str, str, Callable[[Any, Any], Any]]] = {
     "alloc_extend": (
         "BadLengths",

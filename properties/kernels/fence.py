@@ -73,9 +73,9 @@ class _Fence:
 
     def __init__(self) -> None:
         self.lows = self.highs = np.zeros(0, np.int64)
-        self.dice = np.random.default_rng(0)
         #: which of them lanes contend for
         self.contended = np.zeros(0, bool)
+        self.dice = np.random.default_rng(0)
 
     def around(self, inner: Callable[..., Any]) -> Callable[..., Any]:
         """The interpreter's own preparation of arguments, whose extents are kept."""

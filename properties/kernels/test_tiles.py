@@ -190,6 +190,14 @@ def test_whose_page_it_is(holder: tuple[int, int], theirs: bool) -> None:
     assert (pages.states[1].item() == FREE, bool(pages.record[0])) == (theirs, not theirs)
 
 
+def test_who_adds_nothing_claims_nothing() -> None:
+    """Two requests in one half-filled page, of which only one goes on in it, are no clash."""
+    pages = make_pages(4, 4, DEVICE)
+    pages.states[4] = OWNED
+    assert extend(pages, [3, 7, 3], [3, 9, 3], [18, 18, 18]) == [19, 4]
+    assert not pages.record.any()
+
+
 def sorted_slots(pages: Pages, slots: torch.Tensor, to: Target) -> None:
     """A plain free of slots, unchecked."""
     values, order = slots.sort()
@@ -217,14 +225,6 @@ UNCHECKED: dict[str, Callable[[Pages, torch.Tensor, Target], None]] = {
 }  # fmt: skip
 
 
-def test_who_adds_nothing_claims_nothing() -> None:
-    """Two requests in one half-filled page, of which only one goes on in it, are no clash."""
-    pages = make_pages(4, 4, DEVICE)
-    pages.states[4] = OWNED
-    assert extend(pages, [3, 7, 3], [3, 9, 3], [18, 18, 18]) == [19, 4]
-    assert not pages.record.any()
-
-
 @pytest.mark.parametrize("bad", [0, 1, -1, 8, 9, 2**30])
 @pytest.mark.parametrize("free", UNCHECKED)
 def test_what_isnt_checked_stays_inside(free: str, bad: int) -> None:
@@ -232,7 +232,7 @@ def test_what_isnt_checked_stays_inside(free: str, bad: int) -> None:
     pages, ids = owned(3, 2), on_device([0] * 6)
     pages.holder_row[:] = 5
     UNCHECKED[free](pages, on_device([bad, bad, 4, 5]), Target(ids, 1, FREE))
-    assert 2 in ids[1:3].tolist()
+    assert set(ids[1:3].tolist()) == {2, min(max(bad // 2, 0), 4)}  # ids below name page 0
     assert [ids[0], *ids[3:]] == [0] * 4
     assert pages.states.tolist() == [RESERVED, OWNED, FREE, OWNED, BEYOND]
     assert pages.holder_row.tolist() == [5, 5, 0, 5, 5]

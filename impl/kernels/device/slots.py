@@ -158,7 +158,7 @@ def release_slots(
             for start in range(0, num_slots, BLOCK):
                 i = start + tl.arange(0, BLOCK).to(tl.int64)
                 m = i < num_slots
-                _, page, first = _sorted_slots(keys, i, m, page_size, True)
+                _, page, first = _sorted_slots(keys, i, m, page_size, SEGMENTED)
                 entry = clip(page, num_pages)
                 state = tl.load(states + entry, mask=first, other=PARKED_SLOTS)
                 given = state != PARKED_SLOTS
