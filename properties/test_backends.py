@@ -20,6 +20,12 @@ from properties.systems import SYSTEMS
 STEPS = {"impl:torch": 3_000, "impl:triton": 500}
 
 
+def require(backend: str) -> None:
+    """Skips where the backend can't run."""
+    if "paged" not in systems(backend):
+        pytest.skip(f"backend {backend} needs triton: pip install triton")
+
+
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("system", ["token", "paged", "paged_rows"])
 def test_backend(name: str, system: str) -> None:
@@ -37,8 +43,7 @@ def test_backend(name: str, system: str) -> None:
 @pytest.mark.parametrize("narrow", [False, True])
 def test_strided_arguments(backend: str, narrow: bool) -> None:
     """The row table and all arguments may be strided views: what is written reaches the table."""
-    if "paged" not in systems(backend):
-        pytest.skip("backend triton needs triton: pip install triton")
+    require(backend)
     device, dtype = default_device(), torch.int32 if narrow else torch.int64
     table = ReqToTokenPool(3, 8, device=device)
     whole = torch.zeros((4, 24), dtype=torch.int32, device=device)
@@ -112,7 +117,8 @@ LATE: dict[str, tuple[str, str, Callable[[Any, Any], Any]]] = {
 @pytest.mark.parametrize("call", LATE)
 def test_a_late_fault_arrives(call: str) -> None:
     """The next call raises it, whatever it is; the pool goes on where it was before the fault."""
-    if "paged" not in systems("triton") or default_device() != "cpu":
+    require("triton")
+    if default_device() != "cpu":
         pytest.skip("on a GPU a fault arrives whenever its copy does: properties.performance.gpu")
     kind, words, act = LATE[call]
     table = ReqToTokenPool(3, 8, device="cpu")
@@ -134,8 +140,7 @@ def test_a_late_fault_arrives(call: str) -> None:
 @pytest.mark.parametrize("backend", ["torch", "triton"])
 def test_a_decode_holds_the_page_that_it_opens(backend: str) -> None:
     """Behind pages that nobody in particular holds too, and no longer once they are given back."""
-    if "paged" not in systems(backend):
-        pytest.skip("backend triton needs triton: pip install triton")
+    require(backend)
     device = default_device()
     table = ReqToTokenPool(3, 8, device=device)
     pool = PagedTokenToKVPoolAllocator(32, 4, device=device, backend=backend)
