@@ -111,10 +111,10 @@ TINY: dict[str, list[Any]] = {
 TINY["overlap"] = TINY["paged_rows"]
 TINY["state_pools"] = [
     StatePoolsConfig(
-        size=size, layers=1, convs=1, window=2, channels=1, order="last", temporal=1, draft=draft,
-        rows=1, chain=True, short_conv=short_conv, ngram=ngram, dtype="float32",
+        size=size, layers=1, convs=1, window=2, channels=1, order=0, temporal=1, draft=draft,
+        rows=1, tree=False, short_conv=short_conv, ngram=ngram, narrow=False,
     )
-    for size, draft, short_conv, ngram in ((1, 0, 1, 0), (2, 2, 1, 1))
+    for size, draft, short_conv, ngram in ((2, 0, 0, 0), (1, 1, 1, 1))
 ]  # fmt: skip
 
 

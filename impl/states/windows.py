@@ -53,5 +53,5 @@ class DraftWindows:
             window = self.view[:, :, step]
             where = (window.storage_offset(), window.stride(), window.data_ptr())
             if where != (due.storage_offset(), due.stride(), due.data_ptr()):
-                found.append(f"I7: the window of draft step {step} isn't at input {step}")
+                found.append(f"I57: the window of draft step {step} isn't at input {step}")
         return found

@@ -56,7 +56,7 @@ class ImplStates(StatePoolsSubject):
 
 def params(config: Any) -> StateParams:
     """What a layer keeps, by a config."""
-    kimi = config.order == "kimi"
+    kimi: bool = config.kimi
     dtype = getattr(torch, config.dtype)
     shape = StateShape(
         conv=config.conv_shapes, temporal=config.temporal_shape, conv_kernel=config.window + 1,

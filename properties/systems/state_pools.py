@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +12,8 @@ from properties.systems import state_pools_commands, state_pools_misuse, state_p
 from properties.systems.state_pools_model import SITUATIONS, StateModel
 from properties.systems.system import Limits, System, allowed
 
+# Where convs have their window axis; in a kind of model draft windows never overlap.
+LAST, FIRST, KIMI = range(3)
 # Tiny states, so that all of them are compared after each command.
 RANGES: dict[str, tuple[Any, ...]] = {
     "size": (1, 2, 3, 4),
@@ -20,16 +21,15 @@ RANGES: dict[str, tuple[Any, ...]] = {
     "convs": (0, 1, 2),
     "window": (1, 2, 3),
     "channels": (1, 2, 4),
-    "order": ("last", "last", "first", "kimi"),
+    "order": (LAST, LAST, FIRST, KIMI),
     "temporal": (0, 1, 2),
     "draft": (0, 1, 2, 3),
     "rows": (1, 2),
-    "chain": (True, True, False),
+    "tree": (False, False, True),
     "short_conv": (0, 1, 2),
     "ngram": (0, 1, 3),
-    "dtype": ("float32", "bfloat16"),
+    "narrow": (False, True),
 }
-SMALLEST = {name: values[0] for name, values in RANGES.items()} | {"dtype": "float32"}
 LARGEST = 64
 SHORT_SHAPE = (2, 2)
 
@@ -38,11 +38,11 @@ SHORT_SHAPE = (2, 2)
 class StatePoolsConfig:
     """States of `size` slots of `layers` layers.
 
-    `convs` convs with windows of `window` inputs; conv i has `channels` + i of them. `order`: the
-    window axis is the last or the first one, or the first in a kind of model whose draft windows
-    never overlap. The temporal state is `temporal` long along each axis. `draft` steps, none if
-    0, for `rows` rows of a batch, in a `chain` or a tree. `short_conv` layers with short
-    convolutions and contexts of `ngram` tokens, disabled if 0.
+    `convs` convs with windows of `window` inputs, `order` says on which axis; conv i has
+    `channels` + i of them, of 16 bits where they are `narrow`. The temporal state is `temporal`
+    long along each axis. `draft` steps, none if 0, for `rows` rows of a batch, in a chain or a
+    `tree`. `short_conv` layers with short convolutions and contexts of `ngram` tokens, disabled
+    if 0.
     """
 
     size: int
@@ -50,14 +50,14 @@ class StatePoolsConfig:
     convs: int
     window: int
     channels: int
-    order: str
+    order: int
     temporal: int
     draft: int
     rows: int
-    chain: bool
+    tree: bool
     short_conv: int
     ngram: int
-    dtype: str
+    narrow: bool
 
     @classmethod
     def draw(cls, choices: Choices, limits: Limits) -> StatePoolsConfig:
@@ -65,7 +65,7 @@ class StatePoolsConfig:
             name: choices.pick(allowed(limits, name, values)) for name, values in RANGES.items()
         }
         made = cls(**drawn)
-        return made if made.problem() is None else replace(made, order="last")
+        return made if made.problem() is None else replace(made, order=LAST)
 
     @property
     def layer_ids(self) -> tuple[int, ...]:
@@ -78,7 +78,7 @@ class StatePoolsConfig:
     @property
     def conv_shapes(self) -> tuple[tuple[int, int], ...]:
         pairs = [(self.channels + at, self.window) for at in range(self.convs)]
-        return tuple(pair if self.order == "last" else pair[::-1] for pair in pairs)
+        return tuple(pair if self.order == LAST else pair[::-1] for pair in pairs)
 
     @property
     def temporal_shape(self) -> tuple[int, int, int]:
@@ -102,40 +102,37 @@ class StatePoolsConfig:
 
     @property
     def topk(self) -> int | None:
-        return None if self.chain else 2
+        return 2 if self.tree else None
 
     @property
-    def overlaps(self) -> bool:
-        """Whether draft windows may overlap by their shapes."""
-        return self.order != "kimi"
+    def kimi(self) -> bool:
+        return self.order == KIMI
+
+    @property
+    def dtype(self) -> str:
+        return "bfloat16" if self.narrow else "float32"
 
     @property
     def item_bytes(self) -> int:
-        return 4 if self.dtype == "float32" else 2
+        return 2 if self.narrow else 4
 
     def problem(self) -> str | None:
-        numbers = {name: getattr(self, name) for name, v in RANGES.items() if type(v[0]) is int}
-        for name, value in numbers.items():
-            least = min(RANGES[name])
-            if not least <= value <= LARGEST:
-                return f"{name} must be in {least}..{LARGEST}, found {value}"
-        for name in ("order", "dtype"):
-            if getattr(self, name) not in RANGES[name]:
-                return f"{name} must be one of {RANGES[name]}, found {getattr(self, name)}"
-        if self.order == "first" and any(a == b for a, b in self.conv_shapes):
+        for name, values in RANGES.items():
+            most = KIMI if name == "order" else LARGEST
+            if not min(values) <= getattr(self, name) <= most:
+                return f"{name} must be in {min(values)}..{most}, found {getattr(self, name)}"
+        if self.order == FIRST and any(a == b for a, b in self.conv_shapes):
             return "a conv as wide as its window has its window axis last"
         return None
 
     def smaller(self) -> list[StatePoolsConfig]:
-        return [found for found in self._smaller() if found.problem() is None]
-
-    def _smaller(self) -> Iterator[StatePoolsConfig]:
-        for name, values in RANGES.items():
-            value = getattr(self, name)
-            if type(value) is int:
-                yield from (self._with(name, number) for number in range(min(values), value))
-            elif value != SMALLEST[name]:
-                yield self._with(name, SMALLEST[name])
+        found = [
+            self._with(name, type(value)(less))
+            for name, values in RANGES.items()
+            for value in (getattr(self, name),)
+            for less in range(min(values), value)
+        ]
+        return [each for each in found if each.problem() is None]
 
     def _with(self, name: str, value: Any) -> StatePoolsConfig:
         changed: dict[str, Any] = {name: value}

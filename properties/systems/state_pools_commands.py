@@ -16,6 +16,8 @@ from properties.systems.state_pools_model import Faults, StateModel, StateSide, 
 FULL = "all slots taken"
 MOST_PADDED = 2
 POISON = 113
+#: steps of a request that differ; more of them would be the same again
+MOST_STEPS = 2
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ class Forward(OfStates):
     @classmethod
     def draw(cls, choices: Choices, model: StateModel) -> Forward:
         place = choices.integer(0, model.config.layers - 1)
-        return cls(choices.pick(model.names), place, choices.integer(0, 9))
+        return cls(choices.pick(model.names), place, choices.integer(0, MOST_STEPS))
 
     def applies(self, model: StateModel) -> bool:
         layers = range(model.config.layers)
@@ -276,7 +278,7 @@ class Draft(OfStates):
         config = model.config
         return cls(
             choices.integer(0, config.layers - 1), choices.integer(0, config.rows - 1),
-            choices.integer(0, config.draft - 1), choices.integer(0, 9),
+            choices.integer(0, config.draft - 1), choices.integer(0, MOST_STEPS),
         )  # fmt: skip
 
     def applies(self, model: StateModel) -> bool:

@@ -116,8 +116,8 @@ class SlotTwice(_Misuse):
     def call(self, model: StateModel, side: StateSide) -> Call:
         last = model.config.size
         if self.method in COPYING:
-            src = [1, 1] if self.amount % 2 else [last, 1]
-            return copy_call(self.which, self.method, src, [last, last])
+            twice, itself, swap = ([1, 1], [last, last]), ([last], [last]), ([1, last], [last, 1])
+            return copy_call(self.which, self.method, *(twice, itself, swap)[self.amount % 3])
         return slots_call(model, self.which, self.method, [last, last])
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from properties.choices import Choices
 from properties.commands import Call
-from properties.systems.state_pools_commands import FULL, MOST_PADDED, OfStates, differs
+from properties.systems.state_pools_commands import MOST_PADDED, MOST_STEPS, OfStates, differs
 from properties.systems.state_pools_model import SIBLINGS, Faults, StateModel, StateSide, tags
 
 MOST_AT_ONCE = 3
@@ -166,7 +166,7 @@ class ShortForward(OfStates):
     @classmethod
     def draw(cls, choices: Choices, model: StateModel) -> ShortForward:
         layer = choices.integer(0, model.config.short_conv - 1)
-        return cls(choices.pick(model.names), layer, choices.integer(0, 9))
+        return cls(choices.pick(model.names), layer, choices.integer(0, MOST_STEPS))
 
     def applies(self, model: StateModel) -> bool:
         layers = range(model.config.short_conv)
@@ -294,7 +294,7 @@ class DraftContext(OfStates):
         named = choices.boolean()
         steps = choices.integer(0, config.draft)
         rows = rows if named else list(range(len(rows)))
-        return cls(tuple(rows), steps, named, choices.integer(0, 9))
+        return cls(tuple(rows), steps, named, choices.integer(0, MOST_STEPS))
 
     def applies(self, model: StateModel) -> bool:
         rows, config = self.rows, model.config
@@ -320,4 +320,3 @@ LEGAL = (
     ResetSibling, CopySibling, SaveSibling, LoadSibling, ClearSibling, AskEntries, ShortForward,
     ShortDraft, SetContext, ReadContext, DraftContext,
 )  # fmt: skip
-__all__ = ["FULL", "LEGAL"]

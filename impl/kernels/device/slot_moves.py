@@ -135,24 +135,24 @@ def _lane(num_words, count, BLOCK: tl.constexpr):
 
 @kernel
 def fill_rows(
-    rows, layer_stride: int, row_stride: int, num_words: int, target, count: int, last: int,
+    words, layer_stride: int, row_stride: int, num_words: int, target, count: int, last: int,
     keep: int, word: int, record, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A program for each tile of a row that is named, in each layer."""
     layer, i, at = _lane(num_words, count, BLOCK)
     row = tl.load(target + i).to(tl.int64)
     go = (tl.load(record) == 0) & (row != keep) & _is_row(row, last)
-    to = rows + layer * layer_stride + _inside(row, last) * row_stride + at
+    to = words + layer * layer_stride + _inside(row, last) * row_stride + at
     tl.store(to, at * 0 + word, mask=at < tl.where(go, num_words, 0))
 
 
 @kernel
 def move_rows(
-    out, out_layer: int, out_row: int, rows, layer_stride: int, row_stride: int, num_words: int,
+    out, out_layer: int, out_row: int, words, layer_stride: int, row_stride: int, num_words: int,
     source, target, count: int, last: int, keep: int, record,
     FROM: tl.constexpr, TO: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """From row `source[i]` of `rows` to row `target[i]` of `out`; without ids it is row i.
+    """From row `source[i]` of `words` to row `target[i]` of `out`; without ids it is row i.
 
     What is refused is filled with zeros where lanes are rows of `out`.
     """
@@ -170,7 +170,7 @@ def move_rows(
         write = _inside(named, last)
         written = tl.where(go, num_words, 0)
     live = at < tl.where(go, num_words, 0)
-    value = tl.load(rows + layer * layer_stride + read * row_stride + at, mask=live, other=0)
+    value = tl.load(words + layer * layer_stride + read * row_stride + at, mask=live, other=0)
     tl.store(out + layer * out_layer + write * out_row + at, value, mask=at < written)
 
 
