@@ -26,7 +26,13 @@ UNDER_TEST: dict[str, tuple[str, ...]] = {
     "sglang.srt.mem_cache.allocator.mamba": ("MambaSlotAllocator",),
     "sglang.srt.mem_cache.allocator.swa": ("SWATokenToKVPoolAllocator",),
     "sglang.srt.mem_cache.base_swa_memory_pool": ("BaseSWAKVPool",),
-    "sglang.srt.configs.mamba_utils": ("Mamba2CacheParams", "Mamba2StateDType", "Mamba2StateShape"),
+    "sglang.srt.configs.mamba_utils": (
+        "KimiLinearCacheParams",
+        "KimiLinearStateShape",
+        "Mamba2CacheParams",
+        "Mamba2StateDType",
+        "Mamba2StateShape",
+    ),
 }
 #: imported by methods of theirs, when they are called
 LATER = ("sglang.srt.mem_cache.mamba_checkpoint_pool",)
