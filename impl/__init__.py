@@ -1,16 +1,22 @@
-"""The memory layer of an LLM serving engine: request rows and KV slot allocators in torch."""
+"""The memory layer of an LLM serving engine: request rows, KV slots, state pools; in torch."""
 
 from impl.allocators.base import BaseTokenToKVPoolAllocator
 from impl.allocators.paged import PagedTokenToKVPoolAllocator
 from impl.allocators.token import TokenToKVPoolAllocator
 from impl.errors import PoolError
 from impl.rows import Handle, ReqToTokenPool
+from impl.states.mamba import MambaPool
+from impl.states.ngram import NGramPool
+from impl.states.short_conv import ShortConvPool
 
 __all__ = [
     "BaseTokenToKVPoolAllocator",
     "Handle",
+    "MambaPool",
+    "NGramPool",
     "PagedTokenToKVPoolAllocator",
     "PoolError",
     "ReqToTokenPool",
+    "ShortConvPool",
     "TokenToKVPoolAllocator",
 ]

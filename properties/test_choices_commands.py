@@ -23,6 +23,8 @@ from properties.systems.paged_rows import PagedRowsConfig
 from properties.systems.paged_rows_growth import ExtendRows
 from properties.systems.paged_rows_lines import Admit
 from properties.systems.rows import RowsConfig
+from properties.systems.state_pools import StatePoolsConfig
+from properties.systems.state_pools_commands import Admit as AdmitState
 from properties.systems.token import TokenConfig
 
 OFTEN = 200
@@ -49,7 +51,7 @@ def test_every_command_can_be_drawn(name: str) -> None:
     drawn: Counter[type[Command]] = Counter()
     for seed in range(1000):
         choices = Seeded(f"draws/{name}/{seed}")
-        lock = Lockstep(system, system.config.draw(choices, {}), impl.make)
+        lock = Lockstep(system, system.config.draw(choices, {}), impl.build)
         picker = Picker([kind for kind in system.commands if not kind.misuse])
         for _ in range(choices.integer(0, 20)):
             if (step := picker.draw(choices, lock.model)) is not None:
@@ -88,7 +90,10 @@ THIRD = frozenset(
 OPENING: dict[str, Callable[[Any], tuple[Command, ...]]] = {
     "paged_rows": lambda config: (Admit(tuple(range(config.rows))),),
     "overlap": lambda config: (Admit(tuple(range(config.rows))),),
+    "state_pools": lambda config: (AdmitState((0,), 0),),
 }
+# What decides what can follow, and neither side shows: held by actors, or on the host.
+APART = ("taken", "copied", "parked", "saved")
 TINY: dict[str, list[Any]] = {
     "rows": [RowsConfig(size=1, width=1), RowsConfig(size=2, width=1)],
     "token": [TokenConfig(size=n, need_sort=sort) for n in (1, 2) for sort in (False, True)],
@@ -104,6 +109,13 @@ TINY: dict[str, list[Any]] = {
     ],
 }
 TINY["overlap"] = TINY["paged_rows"]
+TINY["state_pools"] = [
+    StatePoolsConfig(
+        size=size, layers=1, convs=1, window=2, channels=1, order=0, temporal=1, draft=draft,
+        rows=1, tree=False, short_conv=short_conv, ngram=ngram, narrow=False,
+    )
+    for size, draft, short_conv, ngram in ((2, 0, 0, 0), (1, 1, 1, 1))
+]  # fmt: skip
 
 
 def every(kind: type[Command], lock: Lockstep) -> list[Command]:
@@ -131,7 +143,7 @@ def test_every_walk_of_two_steps(name: str) -> None:
         for first in [command for kind in system.commands for command in every(kind, start)]:
             lock = replayed(system, config, *opening, first)
             side = lock.model.side
-            held = [getattr(side, what, None) for what in ("taken", "copied")]  # by actors
+            held = [getattr(side, what, None) for what in APART]
             state = repr((lock.states, lock.model.names, held))
             if state in states:
                 continue  # a refusal, or another way to the same state
@@ -152,7 +164,7 @@ def spread(commands: list[Command], most: int) -> list[Command]:
 
 
 def replayed(system: Any, config: Any, *commands: Command) -> Lockstep:
-    lock = Lockstep(system, config, impl.make)
+    lock = Lockstep(system, config, impl.build)
     for command in commands:
         lock.step(command)
     return lock

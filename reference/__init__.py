@@ -11,14 +11,18 @@ from reference.allocators import (
 from reference.ledger import Ledger
 from reference.refusal import KINDS, Refused
 from reference.rows import Handle, ReqToTokenPool
+from reference.states import MambaPool, NGramPool, ShortConvPool
 
 __all__ = [
     "KINDS",
     "BaseTokenToKVPoolAllocator",
     "Handle",
     "Ledger",
+    "MambaPool",
+    "NGramPool",
     "PagedTokenToKVPoolAllocator",
     "Refused",
     "ReqToTokenPool",
+    "ShortConvPool",
     "TokenToKVPoolAllocator",
 ]

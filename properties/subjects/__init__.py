@@ -90,7 +90,7 @@ def load(name: str) -> Factory:
 
         return Factory(
             name=name,
-            make=partial(impl.make, backend=OURS[name]),
+            make=partial(impl.build, backend=OURS[name]),
             systems=impl.systems(OURS[name]),
             level="exact",
             misuse=True,

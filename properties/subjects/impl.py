@@ -17,7 +17,8 @@ from impl.allocators.deferral import HostMailbox
 from properties.commands import Call
 from properties.interpreter import kernels_run
 from properties.invariants import violation
-from properties.subjects.protocol import Memory, TensorSubject
+from properties.subjects import impl_states
+from properties.subjects.protocol import Memory, Subject, TensorSubject
 from properties.subjects.reference import TABLE_CALLS, EchoCache, Requests
 
 
@@ -181,7 +182,7 @@ def systems(backend: str) -> frozenset[str]:
     """The systems that a backend of ours has here: kernels need triton to run."""
     found = {"rows"}
     if backend != "triton" or kernels_run():
-        found |= {"token", "paged", "paged_rows", "overlap"}
+        found |= {"token", "paged", "paged_rows", "overlap", "state_pools"}
     if backend != "torch" and kernels_run():
         found |= {"token_deferred", "paged_deferred"}
     return frozenset(found)
@@ -208,6 +209,17 @@ def make(system: str, config: Any, **options: Any) -> ImplSubject:
         # a table may be a strided view; the two are then as good as one another
         table.req_to_token = table.req_to_token.repeat(1, 2)[:, ::2]
     return ImplPagedRows(paged, table, other, device)
+
+
+#: systems of other things than allocators → what makes their subject of a config and a device
+ELSEWHERE: dict[str, Callable[..., Subject]] = {"state_pools": impl_states.make}
+
+
+def build(system: str, config: Any, **options: Any) -> Subject:
+    """The subject for any system's config, as `make` does it for allocators and rows."""
+    if system in ELSEWHERE:
+        return ELSEWHERE[system](config, options.pop("device", default_device()), **options)
+    return make(system, config, **options)
 
 
 def _late(system: str, config: Any, device: str) -> ImplSubject:

@@ -11,7 +11,7 @@ import importlib.util
 from typing import Any
 
 from properties.commands import Call
-from properties.subjects import Factory, UnusableSubject
+from properties.subjects import Factory, UnusableSubject, sglang_states
 from properties.subjects.protocol import Subject, TensorSubject
 from properties.subjects.reference import EchoCache
 from properties.subjects.sglang_known import SHARED_STORAGE, known_pairs
@@ -79,6 +79,8 @@ def _build(system: str, config: Any) -> Any:
 
 def make(system: str, config: Any, *, exposed: str = "") -> Subject:
     """The subject for a system's config."""
+    if system == "state_pools":
+        return sglang_states.make(config)
     return SglangSubject(_build(system, config), system, exposed)
 
 
@@ -92,8 +94,8 @@ def factory() -> Factory:
     return Factory(
         name="sglang",
         make=make,
-        systems=frozenset(("token", "paged")),
+        systems=frozenset(("token", "paged", "state_pools")),
         limits={"paged": {"page_size": PAGE_SIZES}},
         level="exact",
-        known=known_pairs(),
+        known=known_pairs() | {("state_pools", command) for command in sglang_states.FOUND},
     )

@@ -1,0 +1,1 @@
+"""Recurrent states and what rides along: pools of bytes addressed by state slot."""
