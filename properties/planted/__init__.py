@@ -14,7 +14,7 @@ from properties.planted import (
     release,
     requests,
     row_calls,
-    states,
+    state_pools,
 )  # fmt: skip
 from properties.planted.bug import Bug
 from properties.planted.edit import Edit
@@ -25,9 +25,9 @@ __all__ = ["BUGS", "BY_SLUG", "ENTRIES", "SLOW", "WAITING", "Bug", "Edit", "Entr
 #: those of the torch form, which runs thousands of steps a second
 BUGS: tuple[Bug, ...] = (
     *allocation.BUGS, *release.BUGS, *requests.BUGS, *row_calls.BUGS, *callers.BUGS,
-    *states.BUGS,
+    *state_pools.BUGS,
 )  # fmt: skip
 #: those of the kernels, which an interpreter runs a hundred steps a second of
-SLOW: tuple[Bug, ...] = (*kernels.BUGS, *deferral.BUGS, *states.SLOW)
+SLOW: tuple[Bug, ...] = (*kernels.BUGS, *deferral.BUGS, *state_pools.SLOW)
 
 BY_SLUG: dict[str, Bug] = {bug.slug: bug for bug in (*BUGS, *SLOW)}
