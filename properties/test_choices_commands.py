@@ -23,6 +23,7 @@ from properties.systems.paged_rows import PagedRowsConfig
 from properties.systems.paged_rows_growth import ExtendRows
 from properties.systems.paged_rows_lines import Admit
 from properties.systems.rows import RowsConfig
+from properties.systems.state_slots import StateSlotsConfig
 from properties.systems.token import TokenConfig
 
 OFTEN = 200
@@ -104,6 +105,7 @@ TINY: dict[str, list[Any]] = {
     ],
 }
 TINY["overlap"] = TINY["paged_rows"]
+TINY["state_slots"] = [StateSlotsConfig(size=n) for n in (1, 2, 3)]
 
 
 def every(kind: type[Command], lock: Lockstep) -> list[Command]:

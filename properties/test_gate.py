@@ -13,7 +13,7 @@ from properties.systems import SYSTEMS, System
 READ_BY_THE_HARNESS = frozenset(
     {
         "available_size", "size_full", "snapshot", "audit", "free_group", "get_kvcache", "check",
-        "recover",
+        "recover", "alloc_group",
     }
 )  # fmt: skip
 

@@ -11,13 +11,12 @@ from properties.systems.paged import PAGED
 from properties.systems.paged_rows import PAGED_ROWS
 from properties.systems.raw import PAGED_RAW, TOKEN_RAW
 from properties.systems.rows import ROWS
+from properties.systems.state_slots import STATE_SLOTS
 from properties.systems.system import System
 from properties.systems.token import TOKEN
 
-SYSTEMS: dict[str, System] = {
-    system.name: system
-    for system in (ROWS, TOKEN, PAGED, PAGED_ROWS, OVERLAP, TOKEN_DEFERRED, PAGED_DEFERRED)
-}
+TOKENS = (ROWS, TOKEN, PAGED, PAGED_ROWS, OVERLAP, TOKEN_DEFERRED, PAGED_DEFERRED)
+SYSTEMS: dict[str, System] = {system.name: system for system in (*TOKENS, STATE_SLOTS)}
 
 #: those whose commands are recorded from outside, not drawn
 RECORDED: dict[str, System] = {system.name: system for system in (TOKEN_RAW, PAGED_RAW)}

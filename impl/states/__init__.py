@@ -1,0 +1,1 @@
+"""Recurrent state: a slot per request instead of a slot per token."""
