@@ -17,6 +17,9 @@ from properties.seeded import Picker
 from properties.subjects import impl
 from properties.systems import PROMPT, SYSTEMS
 from properties.systems.growth import Extend
+from properties.systems.hybrid_rows import HybridRowsConfig
+from properties.systems.hybrid_rows_commands import Admit as AdmitHybrid
+from properties.systems.hybrid_rows_commands import FirstExtend, Reserve
 from properties.systems.paged import PagedConfig
 from properties.systems.paged_rows import Extend as ExtendBeside
 from properties.systems.paged_rows import PagedRowsConfig
@@ -34,6 +37,8 @@ SELDOM = {
     "half_page_of_another": 8,
     "segment_of_another": 8,
     "unbound_segment": 8,
+    "abort": 8,
+    "use_lost": 8,
     "continue_twice_in_rows": 0,
 }
 
@@ -82,13 +87,16 @@ MOST_SECONDS = 3
 THIRD = frozenset(
     {
         "free_parked", "free_again", "stale_write", "half_page_gone", "half_page_of_another",
-        "continue_twice_in_rows", "segment_gone", "segment_of_another",
+        "continue_twice_in_rows", "segment_gone", "segment_of_another", "abort",
     }
 )  # fmt: skip
+# What actors and sessions hold on to, which no snapshot shows.
+HELD = ("taken", "copied", "sessions")
 # What a walk begins behind, where nothing can be done without it.
 OPENING: dict[str, Callable[[Any], tuple[Command, ...]]] = {
     "paged_rows": lambda config: (Admit(tuple(range(config.rows))),),
     "overlap": lambda config: (Admit(tuple(range(config.rows))),),
+    "hybrid_rows": lambda config: (AdmitHybrid((0,)), FirstExtend((0,)), Reserve(1)),
 }
 TINY: dict[str, list[Any]] = {
     "rows": [RowsConfig(size=1, width=1), RowsConfig(size=2, width=1)],
@@ -105,6 +113,15 @@ TINY: dict[str, list[Any]] = {
     ],
 }
 TINY["overlap"] = TINY["paged_rows"]
+TINY["hybrid_rows"] = [
+    HybridRowsConfig(size=size, mamba_size=slots, places=places, lazy=lazy)
+    for size, slots, places, lazy in (
+        (1, 2, 0, False),
+        (1, 3, 1, False),
+        (2, 4, 2, False),
+        (1, 4, 2, True),
+    )
+]
 TINY["state_slots"] = [StateSlotsConfig(size=n) for n in (1, 2, 3)]
 
 
@@ -133,7 +150,7 @@ def test_every_walk_of_two_steps(name: str) -> None:
         for first in [command for kind in system.commands for command in every(kind, start)]:
             lock = replayed(system, config, *opening, first)
             side = lock.model.side
-            held = [getattr(side, what, None) for what in ("taken", "copied")]  # by actors
+            held = [getattr(side, what, None) for what in HELD]
             state = repr((lock.states, lock.model.names, held))
             if state in states:
                 continue  # a refusal, or another way to the same state

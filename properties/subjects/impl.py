@@ -90,7 +90,10 @@ class ImplHost(ImplSubject):
 
     def call(self, call: Call) -> Any:
         self._shared = ""
-        return TensorSubject.call(self, call)
+        value = TensorSubject.call(self, call)
+        if call.method == "clear":
+            self._own = storages_of(*self._parts)
+        return value
 
     def settle(self) -> None:
         """Every fault was raised at its call."""
@@ -191,7 +194,7 @@ def storages_of(*targets: Any) -> frozenset[int]:
 
 def systems(backend: str) -> frozenset[str]:
     """The systems that a backend of ours has here: kernels need triton to run."""
-    found = {"rows", "state_slots"}
+    found = {"rows", "state_slots", "hybrid_rows"}
     if backend != "triton" or kernels_run():
         found |= {"token", "paged", "paged_rows", "overlap"}
     if backend != "torch" and kernels_run():
@@ -211,6 +214,11 @@ def make(system: str, config: Any, **options: Any) -> ImplSubject:
         return ImplRows(ReqToTokenPool(config.size, config.width, device=device), device)
     if system == "state_slots":
         return ImplHost(MambaSlotAllocator(config.size, device=device), device)
+    if system == "hybrid_rows":
+        # the adapter is an heir of what stands here
+        from properties.subjects.impl_hybrid import ImplHybrid
+
+        return ImplHybrid(config, device)
     kind: dict[str, Any] = {"need_sort": config.need_sort, "kvcache": EchoCache(), **options}
     if system == "token":
         return ImplSubject(TokenToKVPoolAllocator(config.size, device=device, **kind), device)

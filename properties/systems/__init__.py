@@ -6,6 +6,7 @@ Adding a system means adding a module here and listing it; no driver knows a sys
 from __future__ import annotations
 
 from properties.systems.deferred import PAGED_DEFERRED, TOKEN_DEFERRED
+from properties.systems.hybrid_rows import HYBRID_ROWS
 from properties.systems.overlap import OVERLAP
 from properties.systems.paged import PAGED
 from properties.systems.paged_rows import PAGED_ROWS
@@ -16,7 +17,7 @@ from properties.systems.system import System
 from properties.systems.token import TOKEN
 
 TOKENS = (ROWS, TOKEN, PAGED, PAGED_ROWS, OVERLAP, TOKEN_DEFERRED, PAGED_DEFERRED)
-SYSTEMS: dict[str, System] = {system.name: system for system in (*TOKENS, STATE_SLOTS)}
+SYSTEMS: dict[str, System] = {system.name: system for system in (*TOKENS, STATE_SLOTS, HYBRID_ROWS)}
 
 #: those whose commands are recorded from outside, not drawn
 RECORDED: dict[str, System] = {system.name: system for system in (TOKEN_RAW, PAGED_RAW)}

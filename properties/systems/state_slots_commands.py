@@ -92,7 +92,7 @@ class GroupBegin(Command):
         {("served", "inside a group"), ("served", NONE_PARKED)}
     )
 
-    requests: int
+    count: int
 
     @classmethod
     def enabled(cls, model: StateSlotModel) -> bool:
@@ -106,10 +106,10 @@ class GroupBegin(Command):
         return cls(choices.integer(0, min(free + 1, 5), (2, free, free + 1)))
 
     def applies(self, model: StateSlotModel) -> bool:
-        return not model.in_group and self.requests >= 0
+        return not model.in_group and self.count >= 0
 
     def call(self, model: StateSlotModel, side: Side) -> Call:
-        return Call("alloc_group_begin", {"num_reqs": self.requests})
+        return Call("alloc_group_begin", {"num_reqs": self.count})
 
 
 @dataclass(frozen=True)
@@ -170,6 +170,7 @@ class FreeUnissued(misuse.FreeUnissued):
     """A slot that was never handed out since the last clear; a group may have it."""
 
     methods: ClassVar[tuple[str, ...]] = _FREE
+    weight: ClassVar[int] = 16
     never: ClassVar[frozenset[tuple[str, str]]] = frozenset()
 
 
@@ -183,6 +184,7 @@ class FreeTooMany(misuse.FreeTooMany):
     """More slots than are out."""
 
     methods: ClassVar[tuple[str, ...]] = _FREE
+    weight: ClassVar[int] = 4
 
     @classmethod
     def draw(cls, choices: Choices, model: Any) -> FreeTooMany:
@@ -232,7 +234,7 @@ class NestedGroup(misuse.Misuse):
     weight: ClassVar[int] = 6  # groups are open for a small part of a run
     methods: ClassVar[tuple[str, ...]] = _GROUPS
 
-    requests: int
+    count: int
 
     @classmethod
     def enabled(cls, model: StateSlotModel) -> bool:
@@ -243,10 +245,10 @@ class NestedGroup(misuse.Misuse):
         return cls(choices.integer(0, 1))
 
     def applies(self, model: StateSlotModel) -> bool:
-        return model.in_group and self.requests >= 0
+        return model.in_group and self.count >= 0
 
     def call(self, model: StateSlotModel, side: Side) -> Call:
-        return Call("alloc_group_begin", {"num_reqs": self.requests})
+        return Call("alloc_group_begin", {"num_reqs": self.count})
 
 
 @dataclass(frozen=True)
