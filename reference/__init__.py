@@ -8,15 +8,19 @@ from reference.allocators import (
     PagedTokenToKVPoolAllocator,
     TokenToKVPoolAllocator,
 )
+from reference.hybrid_rows import HybridReqToTokenPool
 from reference.ledger import Ledger
 from reference.refusal import KINDS, Refused
 from reference.rows import Handle, ReqToTokenPool
+from reference.states.slots import MambaSlotAllocator
 
 __all__ = [
     "KINDS",
     "BaseTokenToKVPoolAllocator",
     "Handle",
+    "HybridReqToTokenPool",
     "Ledger",
+    "MambaSlotAllocator",
     "PagedTokenToKVPoolAllocator",
     "Refused",
     "ReqToTokenPool",
