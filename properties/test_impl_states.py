@@ -106,7 +106,11 @@ def test_bytes_need_a_pool(act: Callable[[HybridReqToTokenPool, Any], Any]) -> N
 def test_a_hook_that_takes_slots_makes_it_short() -> None:
     """Slots that a hook on the rows takes are missing then: None, and rows are where they were."""
     pool, req = rows(mamba_size=3), request()
-    pool.register_on_alloc_rows(lambda taken: pool.mamba_allocator.alloc(1) and None)
+
+    def greedy(taken: list[int]) -> None:
+        assert pool.mamba_allocator.alloc(1) is not None
+
+    pool.register_on_alloc_rows(greedy)
     assert pool.alloc([req]) is None
     assert pool.free_slots == [1, 2]
     assert req.kv.req_pool_idx is None
