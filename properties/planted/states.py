@@ -77,6 +77,12 @@ OF_SLOTS = (
 OF_ROWS = (
     Bug("the state map has a line for each state slot", "hybrid_rows", "I29", edit(
         f"{REGISTER}.clear", "rows = self.size + 1", "rows = self._book.size + 1",
+    ), limits={"size": (4, 5, 6), "mamba_size": (1, 2, 3)}),
+    # what is written past such a map's end lands somewhere
+    Bug("rows beyond the number of state slots share a line of the state map", "hybrid_rows", "I41",
+        edit(
+        f"{REGISTER}._write_maps", "self.req_index_to_mamba_index_mapping[at]",
+        "self.req_index_to_mamba_index_mapping[at.clamp(max=self._book.size)]",
     ), entry=4, limits={"size": (4, 5, 6), "mamba_size": (1, 2, 3)}),
     Bug("a release leaves the track buffer with the request", "hybrid_rows", "I27", edit(
         "states.record:forget", "forget_buffer(kv)", "pass",
