@@ -4,15 +4,19 @@ from impl.allocators.base import BaseTokenToKVPoolAllocator
 from impl.allocators.paged import PagedTokenToKVPoolAllocator
 from impl.allocators.token import TokenToKVPoolAllocator
 from impl.errors import PoolError
+from impl.hybrid_rows import HybridReqToTokenPool
 from impl.rows import Handle, ReqToTokenPool
 from impl.states.mamba import MambaPool
 from impl.states.ngram import NGramPool
 from impl.states.short_conv import ShortConvPool
+from impl.states.slots import MambaSlotAllocator
 
 __all__ = [
     "BaseTokenToKVPoolAllocator",
     "Handle",
+    "HybridReqToTokenPool",
     "MambaPool",
+    "MambaSlotAllocator",
     "NGramPool",
     "PagedTokenToKVPoolAllocator",
     "PoolError",

@@ -55,6 +55,7 @@ ALLOCATING = frozenset(
         "alloc_rows",
         "alloc_extend_rows",
         "alloc_decode_rows",
+        "cow_mamba_state",
     }
 )
 

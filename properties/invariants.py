@@ -26,7 +26,7 @@ class Violation(AssertionError):
 
 
 _HERE = ""
-_SWA, _HYBRID, _UNIFIED, _CACHE, _STORE = "swa", "hybrid", "unified", "prefix cache", "storage"
+_SWA, _UNIFIED, _CACHE, _STORE = "swa", "unified", "prefix cache", "storage"
 _SIZING, _HOST = "sizing", "host tier"
 # One run can't show it: that a check misses nowhere is what the marks are for (each misuse refused
 # in each situation), that implementations agree is what each one's own lockstep adds up to.
@@ -47,7 +47,7 @@ _TABLE: tuple[tuple[int, str, str, str], ...] = (
     (11, "completeness", "a call that the available pages cover succeeds", _HERE),
     (12, "last_loc", "a continued page is the page of the previous token", _HERE),
     (13, "recorded lengths", "release follows recorded lengths, never inference", _CACHE),
-    (14, "demand", "predicted demand is at least the real demand", _SIZING),
+    (14, "demand", "predicted demand is at least the real demand", _HERE),
     (15, "admission", "what is admitted can be allocated", _SIZING),
     (16, "no livelock", "what fits an empty pool is admitted in the end", _SIZING),
     (17, "window map", "the map is non-zero exactly for live window pages", _SWA),
@@ -64,7 +64,7 @@ _TABLE: tuple[tuple[int, str, str, str], ...] = (
     (28, "generations", "generations never go back; a stale handle is detected", _HERE),
     (29, "table lengths", "the highest id is below the length of each table it indexes", _HERE),
     (30, "row width", "an allocated length fits the row", _HERE),
-    (31, "every exit releases", "each exit edge releases every class of resource", _CACHE),
+    (31, "every exit releases", "each exit edge releases every class of resource", _HERE),
     (32, "allocated length", "committed <= allocated = what the allocator took", _HERE),
     (33, "entries overwritten", "an entry is overwritten only by a write that names it", _HERE),
     (34, "single owner", "no id has two owners, no owned id is free", _HERE),
@@ -74,13 +74,13 @@ _TABLE: tuple[tuple[int, str, str, str], ...] = (
     (38, "backup and restore", "backup then restore is the identity", _HERE),
     (39, "replication counted", "replicated bytes are counted", _SIZING),
     (40, "tree cuts", "the tree is cut at page boundaries", _CACHE),
-    (41, "live rows, live ids", "a live row refers to live ids only", _CACHE),
+    (41, "live rows, live ids", "a live row refers to live ids only", _HERE),
     (42, "locks", "a lock covers the node and its path", _CACHE),
-    (43, "ownership transfer", "ownership passes between tree and request exactly", _CACHE),
+    (43, "ownership transfer", "ownership passes between tree and request exactly", _HERE),
     (44, "progress", "the prefix after a chunk is what was committed", _CACHE),
     (45, "idempotent caching", "caching an unfinished request twice changes nothing", _CACHE),
     (46, "tree census", "evictable + protected = census of the tree", _CACHE),
-    (47, "soft failure", "a short optional resource degrades", _HYBRID),
+    (47, "soft failure", "a short optional resource degrades", _HERE),
     (48, "compaction", "compaction keeps content and the id map", _UNIFIED),
     (49, "cached capacity", "a cached capacity equals the recomputed one", _UNIFIED),
     (50, "joint feasibility", "capacity is judged jointly", _UNIFIED),

@@ -17,6 +17,9 @@ from properties.seeded import Picker
 from properties.subjects import impl
 from properties.systems import PROMPT, SYSTEMS
 from properties.systems.growth import Extend
+from properties.systems.hybrid_rows import HybridRowsConfig
+from properties.systems.hybrid_rows_commands import Admit as AdmitHybrid
+from properties.systems.hybrid_rows_commands import FirstExtend, Reserve
 from properties.systems.paged import PagedConfig
 from properties.systems.paged_rows import Extend as ExtendBeside
 from properties.systems.paged_rows import PagedRowsConfig
@@ -25,6 +28,7 @@ from properties.systems.paged_rows_lines import Admit
 from properties.systems.rows import RowsConfig
 from properties.systems.state_pools import StatePoolsConfig
 from properties.systems.state_pools_commands import Admit as AdmitState
+from properties.systems.state_slots import StateSlotsConfig
 from properties.systems.token import TokenConfig
 
 OFTEN = 200
@@ -35,6 +39,8 @@ SELDOM = {
     "half_page_of_another": 8,
     "segment_of_another": 8,
     "unbound_segment": 8,
+    "abort": 8,
+    "use_lost": 8,
     "continue_twice_in_rows": 0,
 }
 
@@ -83,7 +89,7 @@ MOST_SECONDS = 3
 THIRD = frozenset(
     {
         "free_parked", "free_again", "stale_write", "half_page_gone", "half_page_of_another",
-        "continue_twice_in_rows", "segment_gone", "segment_of_another",
+        "continue_twice_in_rows", "segment_gone", "segment_of_another", "abort",
     }
 )  # fmt: skip
 # What a walk begins behind, where nothing can be done without it.
@@ -91,9 +97,10 @@ OPENING: dict[str, Callable[[Any], tuple[Command, ...]]] = {
     "paged_rows": lambda config: (Admit(tuple(range(config.rows))),),
     "overlap": lambda config: (Admit(tuple(range(config.rows))),),
     "state_pools": lambda config: (AdmitState((0,), 0),),
+    "hybrid_rows": lambda config: (AdmitHybrid((0,)), FirstExtend((0,)), Reserve(1)),
 }
-# What decides what can follow, and neither side shows: held by actors, or on the host.
-APART = ("taken", "copied", "parked", "saved")
+# What decides what can follow, and neither side shows: held by actors, sessions, or on the host.
+APART = ("taken", "copied", "parked", "saved", "sessions")
 TINY: dict[str, list[Any]] = {
     "rows": [RowsConfig(size=1, width=1), RowsConfig(size=2, width=1)],
     "token": [TokenConfig(size=n, need_sort=sort) for n in (1, 2) for sort in (False, True)],
@@ -116,6 +123,16 @@ TINY["state_pools"] = [
     )
     for size, draft, short_conv, ngram in ((2, 0, 0, 0), (1, 1, 1, 1))
 ]  # fmt: skip
+TINY["hybrid_rows"] = [
+    HybridRowsConfig(size=size, mamba_size=slots, places=places, lazy=lazy)
+    for size, slots, places, lazy in (
+        (1, 2, 0, False),
+        (1, 3, 1, False),
+        (2, 4, 2, False),
+        (1, 4, 2, True),
+    )
+]
+TINY["state_slots"] = [StateSlotsConfig(size=n) for n in (1, 2, 3)]
 
 
 def every(kind: type[Command], lock: Lockstep) -> list[Command]:

@@ -8,17 +8,21 @@ from reference.allocators import (
     PagedTokenToKVPoolAllocator,
     TokenToKVPoolAllocator,
 )
+from reference.hybrid_rows import HybridReqToTokenPool
 from reference.ledger import Ledger
 from reference.refusal import KINDS, Refused
 from reference.rows import Handle, ReqToTokenPool
 from reference.states import MambaPool, NGramPool, ShortConvPool
+from reference.states.slots import MambaSlotAllocator
 
 __all__ = [
     "KINDS",
     "BaseTokenToKVPoolAllocator",
     "Handle",
+    "HybridReqToTokenPool",
     "Ledger",
     "MambaPool",
+    "MambaSlotAllocator",
     "NGramPool",
     "PagedTokenToKVPoolAllocator",
     "Refused",

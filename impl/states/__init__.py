@@ -1,1 +1,1 @@
-"""Recurrent states and what rides along: pools of bytes addressed by state slot."""
+"""Recurrent states: a slot for each request, pools of bytes, and what rides along."""

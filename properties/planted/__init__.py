@@ -15,6 +15,7 @@ from properties.planted import (
     requests,
     row_calls,
     state_pools,
+    states,
 )  # fmt: skip
 from properties.planted.bug import Bug
 from properties.planted.edit import Edit
@@ -25,7 +26,7 @@ __all__ = ["BUGS", "BY_SLUG", "ENTRIES", "SLOW", "WAITING", "Bug", "Edit", "Entr
 #: those of the torch form, which runs thousands of steps a second
 BUGS: tuple[Bug, ...] = (
     *allocation.BUGS, *release.BUGS, *requests.BUGS, *row_calls.BUGS, *callers.BUGS,
-    *state_pools.BUGS,
+    *state_pools.BUGS, *states.BUGS,
 )  # fmt: skip
 #: those of the kernels, which an interpreter runs a hundred steps a second of
 SLOW: tuple[Bug, ...] = (*kernels.BUGS, *deferral.BUGS, *state_pools.SLOW)

@@ -14,6 +14,7 @@ from impl import (
     TokenToKVPoolAllocator,
 )
 from impl.allocators.deferral import HostMailbox
+from impl.states.slots import MambaSlotAllocator
 from properties.commands import Call
 from properties.interpreter import kernels_run
 from properties.invariants import violation
@@ -83,6 +84,20 @@ class ImplSubject(TensorSubject):
     def audit(self) -> list[str]:
         found: list[str] = self.target.audit()
         return found
+
+
+class ImplHost(ImplSubject):
+    """A part whose books are the host's: nothing is deferred."""
+
+    def call(self, call: Call) -> Any:
+        self._shared = ""
+        value = TensorSubject.call(self, call)
+        if call.method == "clear":
+            self._own = storages_of(*self._parts)
+        return value
+
+    def settle(self) -> None:
+        """Every fault was raised at its call."""
 
 
 class ImplRows(ImplSubject):
@@ -180,7 +195,7 @@ def storages_of(*targets: Any) -> frozenset[int]:
 
 def systems(backend: str) -> frozenset[str]:
     """The systems that a backend of ours has here: kernels need triton to run."""
-    found = {"rows"}
+    found = {"rows", "state_slots", "hybrid_rows"}
     if backend != "triton" or kernels_run():
         found |= {"token", "paged", "paged_rows", "overlap", "state_pools"}
     if backend != "torch" and kernels_run():
@@ -198,6 +213,13 @@ def make(system: str, config: Any, **options: Any) -> ImplSubject:
         return _late(system.removesuffix("_deferred"), config, device)
     if system == "rows":
         return ImplRows(ReqToTokenPool(config.size, config.width, device=device), device)
+    if system == "state_slots":
+        return ImplHost(MambaSlotAllocator(config.size, device=device), device)
+    if system == "hybrid_rows":
+        # the adapter is an heir of what stands here
+        from properties.subjects.impl_hybrid import ImplHybrid
+
+        return ImplHybrid(config, device)
     kind: dict[str, Any] = {"need_sort": config.need_sort, "kvcache": EchoCache(), **options}
     if system == "token":
         return ImplSubject(TokenToKVPoolAllocator(config.size, device=device, **kind), device)
