@@ -13,7 +13,8 @@ from properties.systems import SYSTEMS, System
 READ_BY_THE_HARNESS = frozenset(
     {
         "available_size", "size_full", "snapshot", "audit", "free_group", "get_kvcache", "check",
-        "recover",
+        "recover", "size", "size_swa", "full_available_size", "swa_available_size", "swa_req_ring",
+        "swa_ring_cost_tokens",
     }
 )  # fmt: skip
 

@@ -6,11 +6,13 @@ No tensors and no speed, the standard library only, and nothing of the other hou
 from reference.allocators import (
     BaseTokenToKVPoolAllocator,
     PagedTokenToKVPoolAllocator,
+    SWATokenToKVPoolAllocator,
     TokenToKVPoolAllocator,
 )
 from reference.ledger import Ledger
 from reference.refusal import KINDS, Refused
 from reference.rows import Handle, ReqToTokenPool
+from reference.sizing import window_frontier
 
 __all__ = [
     "KINDS",
@@ -20,5 +22,7 @@ __all__ = [
     "PagedTokenToKVPoolAllocator",
     "Refused",
     "ReqToTokenPool",
+    "SWATokenToKVPoolAllocator",
     "TokenToKVPoolAllocator",
+    "window_frontier",
 ]

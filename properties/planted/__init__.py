@@ -6,7 +6,16 @@ is a subject too, `planted:` and its slug (`properties.subjects.planted`).
 
 from __future__ import annotations
 
-from properties.planted import allocation, callers, deferral, kernels, release, requests, row_calls
+from properties.planted import (
+    allocation,
+    callers,
+    deferral,
+    kernels,
+    release,
+    requests,
+    row_calls,
+    swa,
+)  # fmt: skip
 from properties.planted.bug import Bug
 from properties.planted.edit import Edit
 from properties.planted.entries import ENTRIES, WAITING, Entry
@@ -16,6 +25,7 @@ __all__ = ["BUGS", "BY_SLUG", "ENTRIES", "SLOW", "WAITING", "Bug", "Edit", "Entr
 #: those of the torch form, which runs thousands of steps a second
 BUGS: tuple[Bug, ...] = (
     *allocation.BUGS, *release.BUGS, *requests.BUGS, *row_calls.BUGS, *callers.BUGS,
+    *swa.BUGS,
 )  # fmt: skip
 #: those of the kernels, which an interpreter runs a hundred steps a second of
 SLOW: tuple[Bug, ...] = (*kernels.BUGS, *deferral.BUGS)

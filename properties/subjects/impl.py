@@ -182,6 +182,8 @@ def systems(backend: str) -> frozenset[str]:
     found = {"rows"}
     if backend != "triton" or kernels_run():
         found |= {"token", "paged", "paged_rows", "overlap"}
+    if backend != "triton":
+        found.add("swa")
     if backend != "torch" and kernels_run():
         found |= {"token_deferred", "paged_deferred"}
     return frozenset(found)
@@ -197,6 +199,10 @@ def make(system: str, config: Any, **options: Any) -> ImplSubject:
         return _late(system.removesuffix("_deferred"), config, device)
     if system == "rows":
         return ImplRows(ReqToTokenPool(config.size, config.width, device=device), device)
+    if system == "swa":
+        from properties.subjects.swa import ImplSWA
+
+        return ImplSWA.of(config, device, **options)
     kind: dict[str, Any] = {"need_sort": config.need_sort, "kvcache": EchoCache(), **options}
     if system == "token":
         return ImplSubject(TokenToKVPoolAllocator(config.size, device=device, **kind), device)

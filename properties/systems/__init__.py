@@ -11,12 +11,13 @@ from properties.systems.paged import PAGED
 from properties.systems.paged_rows import PAGED_ROWS
 from properties.systems.raw import PAGED_RAW, TOKEN_RAW
 from properties.systems.rows import ROWS
+from properties.systems.swa import SWA
 from properties.systems.system import System
 from properties.systems.token import TOKEN
 
 SYSTEMS: dict[str, System] = {
     system.name: system
-    for system in (ROWS, TOKEN, PAGED, PAGED_ROWS, OVERLAP, TOKEN_DEFERRED, PAGED_DEFERRED)
+    for system in (ROWS, TOKEN, PAGED, PAGED_ROWS, OVERLAP, SWA, TOKEN_DEFERRED, PAGED_DEFERRED)
 }
 
 #: those whose commands are recorded from outside, not drawn
