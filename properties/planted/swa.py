@@ -48,7 +48,7 @@ BUGS = (
     ), limits=PAGED, entry=28),
     Bug("slots without windows are freed silently", "swa", "I23", edit(
         f"{SLOTS}.free_slots", "[peers > 0, self.arrays.once(ids)]", "[self.arrays.once(ids)]",
-    ), limits=SINGLE, entry=28),
+    ), also=("I4",), limits=SINGLE, entry=28),
     Bug("a decode takes full pages before it looks at windows", "swa", "I9", edit(
         f"{SWA}.alloc_decode", FITS,
         f"{FITS}\n        if pair.full.fits(plan.num_pages, plan.num_pages):\n"

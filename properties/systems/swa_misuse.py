@@ -56,6 +56,7 @@ class WindowUnissued(WindowOutOfRange):
 class _OfPage(Misuse):
     """One page of the pair, named by a way to free it that isn't for it."""
 
+    of_pool: ClassVar[bool] = True
     ways: ClassVar[tuple[str, ...]]
 
     how: str
@@ -92,21 +93,20 @@ class _OfPage(Misuse):
 class FreeWindowAgain(_OfPage):
     """The window of a page that has none any more, with the page or without it."""
 
-    of_pool: ClassVar[bool] = False
     methods: ClassVar[tuple[str, ...]] = PAIR_WAYS
     ways: ClassVar[tuple[str, ...]] = PAIR_WAYS
     weight: ClassVar[int] = 8
 
     @classmethod
     def pages(cls, model: SWAModel, side: Any) -> list[int]:
-        # what the open group has released slot frees may name again
-        return sorted(side.ledger.owned_pages() - set(side.mapped) - side.released)
+        # what slot frees of the open group have released they may name again
+        again = set(model.state["again"]) if model.exact else side.released
+        return sorted(side.ledger.owned_pages() - set(side.mapped) - again)
 
 
 class FreeFullOfWindow(_OfPage):
     """A full page by itself that still has its window, which would be left behind."""
 
-    of_pool: ClassVar[bool] = False
     methods: ClassVar[tuple[str, ...]] = FULL_WAYS
     ways: ClassVar[tuple[str, ...]] = FULL_WAYS
     weight: ClassVar[int] = 6
@@ -246,6 +246,7 @@ class WrongPageSize(Misuse):
 class BadMapping(Misuse):
     """A full slot mapped to a window slot, one of which can't be, by `how`."""
 
+    of_pool: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = (
         "set_full_to_swa_mapping", "clear_full_to_swa_mapping",
     )  # fmt: skip

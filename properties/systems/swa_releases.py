@@ -73,7 +73,19 @@ class Free(_Release):
     weight: ClassVar[int] = 40
 
 
-class FreeSWA(_Release):
+class _Likewise(_Release):
+    """Names slots as `free` does: in a scope in one way."""
+
+    @classmethod
+    def scoped_namings(cls, model: Any, parts: Any) -> tuple[str, ...]:
+        namings = super().scoped_namings(model, parts)
+        return namings if model.scope is None else namings[:1]
+
+    def plainly(self) -> Command:
+        return self
+
+
+class FreeSWA(_Likewise):
     """`free_swa`: the windows of any slots; the slots stay."""
 
     methods: ClassVar[tuple[str, ...]] = ("free_swa",)
@@ -81,20 +93,14 @@ class FreeSWA(_Release):
     gives = "windows"
     weight: ClassVar[int] = 16
 
-    def plainly(self) -> Command:
-        return self
 
-
-class FreeFull(_Release):
+class FreeFull(_Likewise):
     """`free_full`: slots whose windows have gone back."""
 
     methods: ClassVar[tuple[str, ...]] = ("free_full",)
     method = "free_full"
     gives = "full"
     weight: ClassVar[int] = 24
-
-    def plainly(self) -> Command:
-        return self
 
 
 class FreePageIds(_Release):
