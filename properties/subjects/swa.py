@@ -101,6 +101,14 @@ class EchoRings(EchoCache):
         """Nobody here reads it."""
 
 
+def shown(target: Any) -> dict[str, Any]:
+    """The snapshot of a pair, its window side's keys among the others, and what is available."""
+    state = target.snapshot()
+    window = state.pop("window")
+    state.update((f"window_{key}", value) for key, value in window.items())
+    return {**state, **sizes(target)}
+
+
 def sizes(target: Any) -> dict[str, int]:
     """What is available, by the pair's own word."""
     return {
@@ -130,7 +138,7 @@ class SWAReference(ReferenceSubject):
         return super().call(call)
 
     def observe(self) -> dict[str, Any]:
-        return {**self.target.snapshot(), **sizes(self.target)}
+        return shown(self.target)
 
 
 class ImplSWA(ImplSubject):
@@ -156,7 +164,7 @@ class ImplSWA(ImplSubject):
         return life(self, call, impl.window_frontier)
 
     def observe(self) -> dict[str, Any]:
-        return {**self.target.snapshot(), **sizes(self.target)}
+        return shown(self.target)
 
 
 def life(subject: Any, call: Call, frontier_of: Callable[..., int]) -> Any:

@@ -347,7 +347,7 @@ class Resize(Command):
 
     @classmethod
     def draw(cls, choices: Choices, model: SWAModel) -> Resize:
-        full, windows = model.state["size"], model.state["window"]["size"]
+        full, windows = model.state["size"], model.state["window_size"]
         if model.scope is not None:
             page = model.page_size
             return cls(
@@ -360,7 +360,7 @@ class Resize(Command):
         )
 
     def applies(self, model: SWAModel) -> bool:
-        window = model.state["window"]["size"]
+        window = model.state["window_size"]
         return (
             type(self).enabled(model)
             and 0 <= self.size <= model.state["size"]

@@ -282,7 +282,7 @@ class BadMapping(Misuse):
         free = [page * size for page in sorted(side.ledger.available_pages())]
         live = [page * size for page in sorted(side.mapped)]
         taken = [mapping[min(side.mapped[slot // size])] // size * size for slot in live]
-        listed = model.state["window"]["free"] + model.state["window"]["staged"]
+        listed = model.state["window_free"] + model.state["window_staged"]
         match how:
             case "free slot" | "cleared":
                 return (free[:1], taken[:1] or [size]) if free else None
@@ -342,7 +342,7 @@ class BadResize(Misuse):
         return self.how in self.ways(model)
 
     def call(self, model: SWAModel, side: Side) -> Call:
-        full, windows = model.state["size"], model.state["window"]["size"]
+        full, windows = model.state["size"], model.state["window_size"]
         match self.how:
             case "larger":
                 full += 1

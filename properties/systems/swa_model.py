@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, ClassVar
 
 from properties.commands import Command
+from properties.subjects.swa import shown
 from properties.systems.slot_model import SITUATIONS as SINGLE
 from properties.systems.slot_model import Faults, Side, SlotModel
 
@@ -72,6 +73,7 @@ class SWAModel(SlotModel):
     def __init__(self, config: Any, reference: Any) -> None:
         super().__init__(config, reference, paged=config.page_size > 1)
         self.rings = config.ring > 0
+        self.state = shown(reference)
 
     def new_side(self) -> WindowSide:
         num_windows = 0 if self.config.ring else self.config.num_windows
@@ -85,8 +87,7 @@ class SWAModel(SlotModel):
     @property
     def available_windows(self) -> int:
         """Window pages free or staged."""
-        window = self.state["window"]
-        return len(window["free"]) + len(window["staged"])
+        return len(self.state["window_free"]) + len(self.state["window_staged"])
 
     @property
     def growable(self) -> list[int]:
@@ -116,11 +117,12 @@ class SWAModel(SlotModel):
 
     # ---- what decides all that can follow ----
 
-    def shown_key(self, shown: dict[str, Any]) -> Hashable:
-        window = shown.get("window", {})
+    def shown_key(self, state: dict[str, Any]) -> Hashable:
+        named = [(key, value) for key, value in state.items() if key.startswith("window_")]
+        window = {key.removeprefix("window_"): value for key, value in named}
         return (
-            super().shown_key(shown), super().shown_key(window) if window else None,
-            tuple(shown.get("mapping", ())), tuple(shown.get("again", ())),
+            super().shown_key(state), super().shown_key(window),
+            tuple(state.get("mapping", ())), tuple(state.get("again", ())),
         )  # fmt: skip
 
     def requests_key(self, side: Side, order: Sequence[int]) -> Hashable:
@@ -129,14 +131,13 @@ class SWAModel(SlotModel):
 
     def situations(self, demand: int, allocates: bool) -> tuple[str, ...]:
         found = set(super().situations(demand, allocates))
-        window = self.state["window"]
         spare = self.available_pages - demand
         found -= {"exactly full", "one short"}
         if spare == 0:
             found.add("exactly full")
         if spare == (-1 if allocates else 1):
             found.add("one short")
-        if window["staged"] and not window["free"]:
+        if self.state["window_staged"] and not self.state["window_free"]:
             found.add("everything staged")
         if any(self.gone(name) for name in self.side.rows):
             found.add("windows gone")
@@ -161,7 +162,7 @@ class SWAModel(SlotModel):
             return faults
         if "mapping" in after:
             faults = self._map_faults(command, after["mapping"], side)
-        if not faults and "window" in after:
+        if not faults and "window_free" in after:
             faults = self._window_faults(after, side)
         return faults
 
@@ -205,8 +206,7 @@ class SWAModel(SlotModel):
         return []
 
     def _window_faults(self, after: dict[str, Any], side: WindowSide) -> Faults:
-        window = after["window"]
-        listed = [*window.get("free", ()), *window.get("staged", ())]
+        listed = [*after["window_free"], *after["window_staged"]]
         if len(set(listed)) < len(listed):
             return [("I1", f"window pages {sorted(listed)} are listed, one of them twice")]
         if outside := [page for page in listed if not 0 < page <= side.num_windows]:
@@ -215,7 +215,7 @@ class SWAModel(SlotModel):
         if both := sorted(peers.intersection(listed)):
             return [("I34", f"window pages {both} are mapped and listed as free")]
         due = side.available_windows()
-        counts = {"listed": len(listed)} if "free" in window else {}
+        counts = {"listed": len(listed)}
         if "available_swa" in after:
             counts["available"] = after["available_swa"] // self.page_size
         for what, count in counts.items():
