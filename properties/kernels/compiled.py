@@ -28,6 +28,7 @@ VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
     "slots.sort_keys": {},
     "slots.release_slots": {"SEGMENTED": BOTH},
     "merge.merge_states": {},
+    "windows.resolve_pages": {},
 }
 POINTERS = {
     "states": "*u8",

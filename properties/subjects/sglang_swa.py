@@ -26,7 +26,8 @@ CALLS = (
     "free_full", "free_segment", "free_segments", "free_swa_segment", "free_full_segment",
     "free_full_segments", "free_group_begin", "free_group_end", "set_full_to_swa_mapping",
     "clear_full_to_swa_mapping", "translate_loc_from_full_to_swa",
-    "translate_swa_indices_for_transfer", "new_pages_available", "resize", "clear", "get_cpu_copy", "load_cpu_copy",
+    "translate_swa_indices_for_transfer", "new_pages_available", "resize", "clear",
+    "get_cpu_copy", "load_cpu_copy",
 )  # fmt: skip
 
 
