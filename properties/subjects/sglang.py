@@ -1,4 +1,4 @@
-"""SGLang 0.5.23's own token and paged allocators, unmodified, as subjects; and what they do wrong.
+"""SGLang 0.5.23's own allocators, unmodified, as subjects; and what they do wrong.
 
 They import and run on a CPU with the small packages of the extra `sglang`. The order of their lists
 is visible and is the spec's, so they are judged on the exact level. What they are known to do wrong
@@ -11,7 +11,7 @@ import importlib.util
 from typing import Any
 
 from properties.commands import Call
-from properties.subjects import Factory, UnusableSubject
+from properties.subjects import Factory, UnusableSubject, sglang_swa
 from properties.subjects.protocol import Subject, TensorSubject
 from properties.subjects.reference import EchoCache
 from properties.subjects.sglang_known import SHARED_STORAGE, known_pairs
@@ -79,6 +79,8 @@ def _build(system: str, config: Any) -> Any:
 
 def make(system: str, config: Any, *, exposed: str = "") -> Subject:
     """The subject for a system's config."""
+    if system == "swa":
+        return sglang_swa.make(config)
     return SglangSubject(_build(system, config), system, exposed)
 
 
@@ -92,8 +94,8 @@ def factory() -> Factory:
     return Factory(
         name="sglang",
         make=make,
-        systems=frozenset(("token", "paged")),
-        limits={"paged": {"page_size": PAGE_SIZES}},
+        systems=frozenset(("token", "paged", "swa")),
+        limits={"paged": {"page_size": PAGE_SIZES}, "swa": sglang_swa.LIMITS},
         level="exact",
-        known=known_pairs(),
+        known=known_pairs() | sglang_swa.known_pairs(),
     )

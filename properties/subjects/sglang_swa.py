@@ -20,6 +20,7 @@ from properties.subjects.swa import LIFE, life, sizes
 
 # Page size 1 is the token class's; the paged one takes no page there when it decodes.
 PAGE_SIZES = (1, 2, 3, 4, 2, 3, 4, 16)
+LIMITS: dict[str, tuple[Any, ...]] = {"page_size": PAGE_SIZES, "ring": (0,)}
 #: what it has of the pair's interface, and works
 CALLS = (
     "alloc", "alloc_extend", "alloc_extend_swa_tail", "alloc_decode", "free", "free_swa",
@@ -108,3 +109,49 @@ def make(config: Any) -> SglangSWA:
     for side in (target.full_attn_allocator, target.swa_attn_allocator):
         side.use_triton_kernels = False
     return SglangSWA(target)
+
+
+#: legal commands that go wrong, and what a run may name: reported as sglang #35338, and nowhere
+LEGAL: tuple[tuple[str, tuple[str, ...]], ...] = (
+    # short on one side, it has taken the other's pages
+    ("decode", ("I9",)),
+    # no tail leaves what the slots were mapped to; slots without windows in a page that has one
+    # are gone on with inside the padding page
+    ("extend_tail_in_page", ("I17", "I18")),
+)
+#: misuse that only a pair knows: command, way, invariant; the single allocators' is theirs
+MISUSE: tuple[tuple[str, str, str], ...] = (
+    # the window of a page that has none: slot 0 enters the window free list (sglang #38519)
+    ("free_window_again", "free_segment", "I23"),
+    ("free_window_again", "free_swa", "I23"),
+    ("free_window_again", "free_swa_segment", "I23"),
+    # a window is left behind
+    ("free_full_of_window", "free_full", "I4"),
+    ("free_full_of_window", "free_full_segment", "I4"),
+    # tokens go on in the padding page
+    ("grow_released", "alloc_extend", "I23"),
+    ("grow_released", "alloc_decode", "I23"),
+    ("tail_inside_page", "", "I36"),
+    ("window_reserved", "free_swa", "I4"),
+    ("window_unissued", "free_swa_segment", "I4"),
+    ("bad_mapping", "free slot", "I4"),
+    ("bad_mapping", "occupied", "I4"),
+    ("bad_resize", "in a group", "I21"),
+    ("bad_resize", "larger", "I4"),
+    ("bad_resize", "owned", "I4"),
+)
+#: misuse of single allocators that a pair passes on to them
+PASSED_ON = (
+    "negative_alloc", "free_out_of_range", "free_reserved", "free_unissued", "free_again",
+    "free_too_many", "free_twice_in_call", "negative_start", "overlapping_segments",
+    "scrambled_segment", "seq_below_prefix", "wrong_total", "wrong_page_count", "copies_differ",
+    "copy_missing", "last_loc_of_nothing", "misplaced_last_loc", "last_loc_not_owned",
+    "continue_twice", "end_without_group", "wrong_dtype", "wrong_shape", "wrong_device",
+    "window_out_of_range",
+)  # fmt: skip
+
+
+def known_pairs() -> frozenset[tuple[str, str]]:
+    """(system, command) of all that is known to go wrong."""
+    names = (*PASSED_ON, *(name for name, _ in LEGAL), *(name for name, _, _ in MISUSE))
+    return frozenset(("swa", name) for name in names)
