@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
-from impl import checks
+from impl import checks, kernels
 from impl.allocators import window_audit
 from impl.allocators.forwarding import KVCacheForwarding
 from impl.allocators.page_pair import PagePair
@@ -310,6 +310,7 @@ def _construction_errors(
         lambda: checks.host_size(page_size, "page_size", least=1),
         lambda: checks.pool_size(size, page),
         lambda: checks.pool_size(size_swa, page, "size_swa"),
+        lambda: backend == "triton" or kernels.resolve(backend, checks.CPU),
     )
     if kvcache is not None and not isinstance(kvcache, BaseSWAKVPool):
         errors.append(
