@@ -51,6 +51,7 @@ ALLOCATING = frozenset(
     {
         "alloc",
         "alloc_extend",
+        "alloc_extend_swa_tail",
         "alloc_decode",
         "alloc_rows",
         "alloc_extend_rows",

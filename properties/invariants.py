@@ -26,7 +26,7 @@ class Violation(AssertionError):
 
 
 _HERE = ""
-_SWA, _UNIFIED, _CACHE, _STORE = "swa", "unified", "prefix cache", "storage"
+_UNIFIED, _CACHE, _STORE = "unified", "prefix cache", "storage"
 _SIZING, _HOST = "sizing", "host tier"
 # One run can't show it: that a check misses nowhere is what the marks are for (each misuse refused
 # in each situation), that implementations agree is what each one's own lockstep adds up to.
@@ -50,14 +50,14 @@ _TABLE: tuple[tuple[int, str, str, str], ...] = (
     (14, "demand", "predicted demand is at least the real demand", _HERE),
     (15, "admission", "what is admitted can be allocated", _SIZING),
     (16, "no livelock", "what fits an empty pool is admitted in the end", _SIZING),
-    (17, "window map", "the map is non-zero exactly for live window pages", _SWA),
-    (18, "window map reset", "allocation resets each map entry that it hands out", _SWA),
+    (17, "window map", "the map is non-zero exactly for live window pages", _HERE),
+    (18, "window map reset", "allocation resets each map entry that it hands out", _HERE),
     (19, "checks everywhere", "every check holds for each class, page size, mode and group", _SUM),
     (20, "deferred frees", "a parked or staged free acts like an immediate one", _HERE),
     (21, "group protocol", "groups are paired, never nested, and lose no free", _HERE),
     (22, "siblings agree", "the ways to free agree where all of them apply", _HERE),
-    (23, "no window peer", "'no peer' has one representation", _SWA),
-    (24, "window frontier", "the frontier is page aligned, monotone, a window behind", _SWA),
+    (23, "no window peer", "'no peer' has one representation", _HERE),
+    (24, "window frontier", "the frontier is page aligned, monotone, a window behind", _HERE),
     (25, "stable row", "the row of a live request does not change", _HERE),
     (26, "alloc for holders", "alloc is idempotent for holders and all-or-nothing", _HERE),
     (27, "references cleared", "free clears every reference on the holder", _HERE),
@@ -141,7 +141,8 @@ FATAL: dict[str, type[Violation]] = {kind.number: kind for kind in (Died, Hung)}
 _GROUP = dict.fromkeys(("GroupOpen", "GroupNotOpen"), "I21")
 _SEGMENT = dict.fromkeys(("Misaligned", "OverlappingSegments", "NotConsecutive"), "I36")
 _SIZES = dict.fromkeys(("NegativeSize",), "I68")
-_MISSED = {**_GROUP, **_SEGMENT, **_SIZES, "StaleHandle": "I28", "RowWithoutKV": "I26"}
+_STATE = {"StaleHandle": "I28", "RowWithoutKV": "I26", "NoWindowPeer": "I23"}
+_MISSED = {**_GROUP, **_SEGMENT, **_SIZES, **_STATE}
 # A legal release refused because the subject counts one page more than once is about the list.
 _WRONGFUL = {**_MISSED, "Duplicate": "I1", "TooMany": "I1"}
 

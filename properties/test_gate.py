@@ -16,6 +16,8 @@ READ_BY_THE_HARNESS = frozenset(
         "recover", "enabled", "mem_usage", "alloc_group",
         # what adapters do with the deferred work of a first extend, and what a model reads
         "run_deferred_mamba", "mamba2_layer_cache",
+        "size", "size_swa", "full_available_size", "swa_available_size", "swa_req_ring",
+        "swa_ring_cost_tokens",
     }
 )  # fmt: skip
 

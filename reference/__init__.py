@@ -6,12 +6,14 @@ No tensors and no speed, the standard library only, and nothing of the other hou
 from reference.allocators import (
     BaseTokenToKVPoolAllocator,
     PagedTokenToKVPoolAllocator,
+    SWATokenToKVPoolAllocator,
     TokenToKVPoolAllocator,
 )
 from reference.hybrid_rows import HybridReqToTokenPool
 from reference.ledger import Ledger
 from reference.refusal import KINDS, Refused
 from reference.rows import Handle, ReqToTokenPool
+from reference.sizing import window_frontier
 from reference.states import MambaPool, NGramPool, ShortConvPool
 from reference.states.slots import MambaSlotAllocator
 
@@ -27,6 +29,8 @@ __all__ = [
     "PagedTokenToKVPoolAllocator",
     "Refused",
     "ReqToTokenPool",
+    "SWATokenToKVPoolAllocator",
     "ShortConvPool",
     "TokenToKVPoolAllocator",
+    "window_frontier",
 ]

@@ -32,6 +32,7 @@ VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
     "slot_moves.check_ids": {"FROM": BOTH, "TO": BOTH},
     "slot_moves.fill_rows": {},
     "slot_moves.move_rows": {"FROM": BOTH, "TO": BOTH},
+    "windows.resolve_pages": {},
 }
 POINTERS = {
     "states": "*u8",

@@ -137,6 +137,8 @@ class Caller:
             seq=self.number(), **more,
         )  # fmt: skip
         self.modules.merge.merge(self.pages(), self.line(), self.number(), self.number())
+        rows = self.line(48).view(-1, self.rng.choice((1, 2, 3, 16)))
+        self.modules.windows.resolve_and_clear(self.line(n), rows, self.line(), self.line())
 
     def moves(self) -> None:
         """Rows of states set, moved and collected, in words of any width."""

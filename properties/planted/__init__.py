@@ -16,6 +16,7 @@ from properties.planted import (
     row_calls,
     state_pools,
     states,
+    swa,
 )  # fmt: skip
 from properties.planted.bug import Bug
 from properties.planted.edit import Edit
@@ -26,7 +27,7 @@ __all__ = ["BUGS", "BY_SLUG", "ENTRIES", "SLOW", "WAITING", "Bug", "Edit", "Entr
 #: those of the torch form, which runs thousands of steps a second
 BUGS: tuple[Bug, ...] = (
     *allocation.BUGS, *release.BUGS, *requests.BUGS, *row_calls.BUGS, *callers.BUGS,
-    *state_pools.BUGS, *states.BUGS,
+    *state_pools.BUGS, *states.BUGS, *swa.BUGS,
 )  # fmt: skip
 #: those of the kernels, which an interpreter runs a hundred steps a second of
 SLOW: tuple[Bug, ...] = (*kernels.BUGS, *deferral.BUGS, *state_pools.SLOW)

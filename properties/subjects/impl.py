@@ -198,6 +198,8 @@ def systems(backend: str) -> frozenset[str]:
     found = {"rows", "state_slots", "hybrid_rows"}
     if backend != "triton" or kernels_run():
         found |= {"token", "paged", "paged_rows", "overlap", "state_pools"}
+    if backend != "triton":
+        found.add("swa")
     if backend != "torch" and kernels_run():
         found |= {"token_deferred", "paged_deferred"}
     return frozenset(found)
@@ -220,6 +222,10 @@ def make(system: str, config: Any, **options: Any) -> ImplSubject:
         from properties.subjects.impl_hybrid import ImplHybrid
 
         return ImplHybrid(config, device)
+    if system == "swa":
+        from properties.subjects.swa import ImplSWA
+
+        return ImplSWA.of(config, device, **options)
     kind: dict[str, Any] = {"need_sort": config.need_sort, "kvcache": EchoCache(), **options}
     if system == "token":
         return ImplSubject(TokenToKVPoolAllocator(config.size, device=device, **kind), device)

@@ -1,4 +1,4 @@
-"""SGLang 0.5.23's own allocators of slots, unmodified, as subjects; and what they do wrong.
+"""SGLang 0.5.23's own allocators and pools, unmodified, as subjects; and what they do wrong.
 
 They import and run on a CPU with the small packages of the extra `sglang`. The order of their lists
 is visible and is the spec's, so they are judged on the exact level. What they are known to do wrong
@@ -12,7 +12,7 @@ import importlib.util
 from typing import Any
 
 from properties.commands import Call
-from properties.subjects import Factory, UnusableSubject, sglang_states
+from properties.subjects import Factory, UnusableSubject, sglang_states, sglang_swa
 from properties.subjects.protocol import Subject, TensorSubject
 from properties.subjects.reference import EchoCache
 from properties.subjects.sglang_known import SHARED_STORAGE, known_pairs
@@ -110,6 +110,8 @@ def make(system: str, config: Any, *, exposed: str = "") -> Subject:
         from sglang.srt.mem_cache.allocator.mamba import MambaSlotAllocator
 
         return SglangSlots(MambaSlotAllocator(config.size, "cpu"), system, exposed)
+    if system == "swa":
+        return sglang_swa.make(config)
     return SglangSubject(_build(system, config), system, exposed)
 
 
@@ -123,8 +125,10 @@ def factory() -> Factory:
     return Factory(
         name="sglang",
         make=make,
-        systems=frozenset(("token", "paged", "state_pools", "state_slots")),
-        limits={"paged": {"page_size": PAGE_SIZES}},
+        systems=frozenset(("token", "paged", "state_pools", "state_slots", "swa")),
+        limits={"paged": {"page_size": PAGE_SIZES}, "swa": sglang_swa.LIMITS},
         level="exact",
-        known=known_pairs() | {("state_pools", command) for command in sglang_states.FOUND},
+        known=known_pairs()
+        | {("state_pools", command) for command in sglang_states.FOUND}
+        | sglang_swa.known_pairs(),
     )

@@ -14,10 +14,11 @@ from properties.systems.raw import PAGED_RAW, TOKEN_RAW
 from properties.systems.rows import ROWS
 from properties.systems.state_pools import STATE_POOLS
 from properties.systems.state_slots import STATE_SLOTS
+from properties.systems.swa import SWA
 from properties.systems.system import System
 from properties.systems.token import TOKEN
 
-TOKENS = (ROWS, TOKEN, PAGED, PAGED_ROWS, OVERLAP, TOKEN_DEFERRED, PAGED_DEFERRED)
+TOKENS = (ROWS, TOKEN, PAGED, PAGED_ROWS, OVERLAP, SWA, TOKEN_DEFERRED, PAGED_DEFERRED)
 STATES = (STATE_POOLS, STATE_SLOTS, HYBRID_ROWS)
 SYSTEMS: dict[str, System] = {system.name: system for system in (*TOKENS, *STATES)}
 

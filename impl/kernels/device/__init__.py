@@ -10,8 +10,9 @@ operation, kernels and launchers together:
 - `slots`: a free of any slots, sorted by the caller.
 - `merge`: staged pages sorted into the free list.
 - `slot_moves`: rows of state tensors set, moved and collected by their ids.
+- `windows`: window pages that full pages let go of.
 
-All launchers follow one protocol. `seq` is the number of the call, at least 1. While
+All launchers but the last follow one protocol. `seq` is the number of the call, at least 1. While
 `pages.record[0]` isn't 0 a kernel changes nothing, and fills its results with zeros. A call with
 a fault writes the record (the smallest (kind, index), exactly) and changes nothing else. Counts
 (head, number free, staged, parked) are the host's: the launchers are told, and tell nothing back.
@@ -36,13 +37,22 @@ class Device(NamedTuple):
     slots: ModuleType
     merge: ModuleType
     slot_moves: ModuleType
+    windows: ModuleType
 
 
 @cache
 def load() -> Device:
     """Import the kernels; `Unsupported`, with what to install, where triton is missing."""
     try:
-        from impl.kernels.device import extend, merge, release, slot_moves, slots, take
+        from impl.kernels.device import (
+            extend,
+            merge,
+            release,
+            slot_moves,
+            slots,
+            take,
+            windows,
+        )
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("triton", "numpy"):
             raise
@@ -50,4 +60,4 @@ def load() -> Device:
             f'backend "triton" needs {error.name}, which isn\'t installed: '
             'pip install triton numpy. Or use backend="torch".'
         ) from error
-    return Device(extend, take, release, slots, merge, slot_moves)
+    return Device(extend, take, release, slots, merge, slot_moves, windows)
