@@ -266,6 +266,36 @@ def test_unchecked_values_overrun_nothing() -> None:
     assert target.audit() == []
 
 
+@pytest.mark.parametrize(
+    ("slot", "window", "words"),
+    [
+        (-1, 0, ["the map's last entry is 0, not -1"]),
+        (9, 0, []),  # page 2 has its peer still, by its first slot
+        (
+            12,
+            12,
+            ["slot 12 isn't owned", "12, which isn't", "the owner of page 3 is 0 by the index"],
+        ),
+        (2, 4, ["slot 2 isn't owned", "out of step", "is that of pages 0 and 1"]),
+        (5, 6, ["out of step"]),
+        (9, 5, ["out of step", "window page 1 is that of pages 1 and 2"]),
+        (9, 13, ["slot 9 has window slot 13, which isn't owned", "out of step"]),
+        (9, 21, ["slot 9 has window slot 21, which isn't owned"]),
+        (9, -3, ["slot 9 has window slot -3, which isn't owned"]),
+    ],
+)
+def test_the_map_is_audited(slot: int, window: int, words: list[str]) -> None:
+    """Of full pages 1 to 3 two are out, with window pages 1 and 2: an entry that is wrong shows."""
+    target = pair(12, 12, 4)
+    slots = extend(target, 6)
+    assert slots is not None
+    assert slots.tolist() == [4, 5, 6, 7, 8, 9]
+    target.full_to_swa_index_mapping[slot] = window
+    found = "; ".join(target.audit())
+    assert [word for word in words if word not in found] == [], found
+    assert bool(found) == bool(words)
+
+
 # ---- sizing --------------------
 
 

@@ -69,7 +69,7 @@ class BaseTokenToKVPoolAllocator(KVCacheForwarding):
         self.need_sort = need_sort
         self.validate = validate
         # A tensor knows the index that a bare "cuda" leaves open.
-        self.device = torch.empty(0, device=device).device
+        self.device = torch.empty((), device=device).device
         self.backend = kernels.resolve(backend, self.device)
         self._kvcache = kvcache
         self._build()

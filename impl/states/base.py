@@ -49,7 +49,7 @@ class SlotState(ABC):
         """What all constructors do first."""
         self.size = checks.pool_size(size, 1)
         # a tensor's device has an index where the name has none
-        self.device = torch.empty(0, device=device).device
+        self.device = torch.empty((), device=device).device
         self._moves = Moves(
             self.size, PADDING_SLOT, device=self.device, backend=backend, validate=validate
         )

@@ -25,7 +25,7 @@ class MambaSlotAllocator:
     def __init__(self, size: int, *, device: torch.device | str) -> None:
         self.size = checks.pool_size(size, 1)
         # A tensor knows the index that a bare "cuda" leaves open.
-        self.device = torch.empty(0, device=device).device
+        self.device = torch.empty((), device=device).device
         self._arrays = arrays.of(self.device)
         #: what is free and what is out; the row pool of hybrid models works on it as well
         self.book = StateSlotBook(self.size)
