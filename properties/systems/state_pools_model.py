@@ -58,7 +58,6 @@ class StateModel:
         self.reference = reference
         self.side = self.new_side()
         self.next_name = 0
-        self.step = 0
         self.calls: frozenset[str] = frozenset()
         self.exact = True
         self.scope: Scope | None = None

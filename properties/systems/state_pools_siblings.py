@@ -249,7 +249,6 @@ class ReadContext(_OfSibling):
 
     methods: ClassVar[tuple[str, ...]] = ("get_context",)
     weight: ClassVar[int] = 3
-    never: ClassVar[frozenset[tuple[str, str]]] = frozenset()
 
     @classmethod
     def enabled(cls, model: StateModel) -> bool:
