@@ -82,7 +82,10 @@ class _Fence:
 
         def prepared(*args: Any) -> Any:
             found = inner(*args)
-            given = [each for each in (*found[0], *found[1].values()) if torch.is_tensor(each)]
+            arguments = (*found[0], *found[1].values())
+            if any(each is None for each in arguments):
+                raise OutsideTheFence("an argument is None: compiled, that is a variant of its own")
+            given = [each for each in arguments if torch.is_tensor(each)]
             extents = [_extent(each) for each in given if each.numel()]
             self.lows, self.highs = np.array(extents, np.int64).reshape(-1, 2).T
             self.contended = np.zeros(len(extents), bool)

@@ -31,6 +31,7 @@ from properties.planted.edit import Edit
 # Compiled division truncates, the interpreter's doesn't. Decorators have run when a mutant is made.
 OUT_OF_REACH = (
     "allocators.stream:",
+    "allocators.paged:PagedTokenToKVPoolAllocator._warm_up",
     "allocators.deferral:CudaMailbox",
     "kernels.device:",
     "kernels.device.common:floor_divide",

@@ -115,7 +115,7 @@ CHECKED = (
         f"{RELEASE}:release_runs", "NO_CLAIM, mask=valid)", "NO_CLAIM, mask=valid & (page > 1))",
     ), commands=("alloc", "free")),
     Bug("pages of another holder are given back", ROWS, "I4", edit(
-        f"{RELEASE}:_page_faults", "fault(other & ~bad,", "fault(other & bad,",
+        f"{RELEASE}:_page_faults", "fault(other,", "fault(other & bad,",
     ), commands=(*LINES, "give_rows", "adopt", "segment_of_another")),
     Bug("a page beyond the pool is one given back twice", "paged", "I4", edit(
         f"{COMMON}:page_fault", " | (page > num_pages)", "",
@@ -152,8 +152,8 @@ GIVEN_BACK = (
         f"{SLOTS}:_judge", "first & (state != PARKED_SLOTS)", "first",
     ), also=("I21", "I34"), commands=(*GROWTH, "free_parked", "group_begin", "group_end")),
     Bug("a merge loses the last tile", "paged", "I34", edit(
-        f"{MERGE}:merge_states", "range(1, num_pages + 1, BLOCK)",
-        "range(1, num_pages // BLOCK * BLOCK + 1, BLOCK)",
+        f"{MERGE}:merge_states", "range(0, num_pages, BLOCK)",
+        "range(0, num_pages // BLOCK * BLOCK, BLOCK)",
     ), limits=SORTED, also=("I1", "I6"), commands=("alloc", "free", "merge")),
     Bug("a merge loses the last page", "paged", "I34", edit(
         f"{MERGE}:merge_states", "m = page <= num_pages", "m = page < num_pages",

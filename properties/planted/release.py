@@ -65,7 +65,7 @@ FREES = (
         SEGMENTS, "if start % page_size:", "if False:",
     )),
     Bug("overlapping segments are accepted", "paged", "I36", edit(
-        SEGMENTS, "<= end_page:", "< end_page:",
+        SEGMENTS, "(end_page + 1)", "end_page",
     ), entry=19),
     Bug("segments aren't verified", "paged", "I36", edit(
         f"{PAGES}.checked_segments", "self.arrays.same(slots, due),", "",
