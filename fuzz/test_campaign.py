@@ -142,10 +142,10 @@ def test_kills_lose_nothing(tmp_path: Path) -> None:
         *(sys.executable, "-m", "fuzz", "run", "token", "--hours", "1", "--workers", "2"),
         *("--subject", "planted:freed-slots-go-to-the-front", "--corpus", str(corpus)),
     ]
-    for _ in range(2):
+    for wait in (_told, lambda _: time.sleep(0.5)):
         campaign = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         os.kill(_worker(campaign.pid, corpus), signal.SIGKILL)
-        time.sleep(0.5)
+        wait(corpus)
         campaign.kill()
         campaign.communicate()
         for event in events(corpus, "entry"):
@@ -153,7 +153,19 @@ def test_kills_lose_nothing(tmp_path: Path) -> None:
         for event in events(corpus, "finding"):
             load(corpus / "findings" / event["file"])
     assert events(corpus, "entry")
-    assert any(event["status"] == "SIGKILL" for event in events(corpus, "worker"))
+    assert _killed(corpus)
+
+
+def _told(corpus: Path) -> None:
+    """Wait until the log has the worker's death."""
+    deadline = time.monotonic() + 60
+    while not _killed(corpus) and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def _killed(corpus: Path) -> bool:
+    """Whether the log has a worker that was killed."""
+    return any(event["status"] == "SIGKILL" for event in events(corpus, "worker"))
 
 
 def _worker(coordinator: int, corpus: Path) -> int:
