@@ -266,6 +266,19 @@ def test_unchecked_values_overrun_nothing() -> None:
     assert target.audit() == []
 
 
+def test_a_page_that_a_group_parked_without_a_window_counts_once() -> None:
+    """Full slots freed, then freed again with those of a page that still has its window."""
+    target = pair(16, 16, 4)
+    slots = extend(target, 8)
+    assert slots is not None
+    target.free_swa(slots[:4])
+    with target.free_group():
+        target.free_full(slots[:1])
+        target.free(slots)
+    assert (target.full_available_size(), target.swa_available_size()) == (16, 16)
+    assert target.audit() == []
+
+
 @pytest.mark.parametrize(
     ("slot", "window", "words"),
     [

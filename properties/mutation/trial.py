@@ -89,7 +89,10 @@ LINES = Suite((*_fast("paged_rows"), *_slow("paged_rows")), ("test_metamorphic_r
 DEFERRED = Suite(
     _slow("token_deferred", "paged_deferred", "paged", "token"), (*UNITS, "test_deferred.py")
 )
-WINDOWS = Suite(_fast("swa"), ("test_impl_swa.py", "test_examples.py", "test_impl_package.py"))
+WINDOWS = Suite(
+    _fast("swa"),
+    ("test_impl_swa.py", "test_examples.py", "test_impl_package.py", "test_shortcuts.py"),
+)
 HYBRID = Suite(
     _fast("state_slots", "hybrid_rows"),
     ("test_impl_states.py", "test_hybrid_rows.py", "test_examples.py"),
