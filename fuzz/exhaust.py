@@ -24,7 +24,7 @@ from properties.systems import SYSTEMS
 
 CLEAN, FOUND = 0, 1
 # There a page is a row, or a slot.
-WITHOUT_PAGES = ("rows", "token")
+WITHOUT_PAGES = ("rows", "token", "state_slots", "hybrid_rows")
 # Far more than any search ends with.
 LARGEST = 64
 

@@ -1,16 +1,33 @@
-"""The memory layer of an LLM serving engine: request rows and KV slot allocators in torch."""
+"""The memory layer of an LLM serving engine: request rows, KV slots, state pools; in torch."""
 
 from impl.allocators.base import BaseTokenToKVPoolAllocator
 from impl.allocators.paged import PagedTokenToKVPoolAllocator
+from impl.allocators.swa import SWATokenToKVPoolAllocator
 from impl.allocators.token import TokenToKVPoolAllocator
 from impl.errors import PoolError
+from impl.hybrid_rows import HybridReqToTokenPool
 from impl.rows import Handle, ReqToTokenPool
+from impl.sizing import window_frontier
+from impl.states.mamba import MambaPool
+from impl.states.ngram import NGramPool
+from impl.states.short_conv import ShortConvPool
+from impl.states.slots import MambaSlotAllocator
+from impl.storage.swa import BaseSWAKVPool, StoragelessSWAKVPool
 
 __all__ = [
+    "BaseSWAKVPool",
     "BaseTokenToKVPoolAllocator",
     "Handle",
+    "HybridReqToTokenPool",
+    "MambaPool",
+    "MambaSlotAllocator",
+    "NGramPool",
     "PagedTokenToKVPoolAllocator",
     "PoolError",
     "ReqToTokenPool",
+    "SWATokenToKVPoolAllocator",
+    "ShortConvPool",
+    "StoragelessSWAKVPool",
     "TokenToKVPoolAllocator",
+    "window_frontier",
 ]

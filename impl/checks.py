@@ -12,7 +12,15 @@ from typing import Any
 
 import torch
 
-from impl.errors import NegativeSize, OutOfRange, PoolError, WrongDevice, WrongDtype, WrongShape
+from impl.errors import (
+    Duplicate,
+    NegativeSize,
+    OutOfRange,
+    PoolError,
+    WrongDevice,
+    WrongDtype,
+    WrongShape,
+)
 
 CPU = torch.device("cpu")
 ID_DTYPES = (torch.int64, torch.int32)
@@ -40,6 +48,21 @@ def host_size(value: Any, name: str, least: int = 0) -> int:
     if size < least:
         raise NegativeSize(f"{name} must be at least {least}, got {size}.")
     return size
+
+
+def optional_size(value: Any, name: str, least: int = 0) -> int | None:
+    """`value` as an int of at least `least`, or None; `NegativeSize` below it."""
+    return None if value is None else host_size(value, name, least)
+
+
+def layer_ids(value: Any) -> None:
+    """Raise unless `value` is a sequence of distinct ints of at least 0."""
+    seen: set[int] = set()
+    for each in listed(value, "layer ids"):
+        layer = host_size(each, "a layer id")
+        if layer in seen:
+            raise Duplicate(f"layer {layer} is named twice. Name each once.")
+        seen.add(layer)
 
 
 def pool_size(value: Any, page_size: int, name: str = "size") -> int:

@@ -92,7 +92,11 @@ class StaleHandle(PoolError):
 
 
 class StillOwned(PoolError):
-    """A resize while ids are out."""
+    """A resize while ids are out, or a full slot let go, or paired anew, while it has a window."""
+
+
+class NoWindowPeer(PoolError):
+    """A full slot that has no live window slot where one is needed."""
 
 
 class WrongDtype(PoolError):
@@ -114,8 +118,8 @@ class Unsupported(PoolError):
 KINDS: tuple[type[PoolError], ...] = (
     NegativeSize, NotPageMultiple, Misaligned, OverlappingSegments, NotConsecutive, BadLengths,
     BadLastLoc, OutOfRange, Reserved, NotOwned, DoubleFree, Duplicate, TooMany, GroupOpen,
-    GroupNotOpen, RowNotHeld, RowWithoutKV, StaleHandle, StillOwned, WrongDtype, WrongDevice,
-    WrongShape, Unsupported,
+    GroupNotOpen, RowNotHeld, RowWithoutKV, StaleHandle, StillOwned, NoWindowPeer, WrongDtype,
+    WrongDevice, WrongShape, Unsupported,
 )  # fmt: skip
 
 for _rank, _kind in enumerate(KINDS):

@@ -199,6 +199,11 @@ class ReqToTokenPool:
         Raises `OutOfRange`, `Reserved`, `Duplicate`, `RowNotHeld`, `WrongDtype`. O(rows). §2.
         """
         rows = checks.listed(indices, "indices")
+        refuse("free_rows", self._free_faults(rows), ADVICE)
+        self._take_back([int(row) for row in rows])
+
+    def _free_faults(self, rows: Sequence[Any]) -> list[Fault]:
+        """What is wrong with `rows` as those that somebody gives back."""
         faults = [
             fault for i, row in enumerate(rows) if (fault := self._row_fault(i, row)) is not None
         ]
@@ -209,8 +214,7 @@ class ReqToTokenPool:
             if row in seen:
                 faults.append(Fault(Duplicate, index, f"row {row} is named already"))
             seen.add(row)
-        refuse("free_rows", faults, ADVICE)
-        self._take_back([int(row) for row in rows])
+        return faults
 
     def free(self, req: Request) -> None:
         """Free the row of `req` and take it from the request; `RowNotHeld` without one. §2."""

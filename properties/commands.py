@@ -51,10 +51,12 @@ ALLOCATING = frozenset(
     {
         "alloc",
         "alloc_extend",
+        "alloc_extend_swa_tail",
         "alloc_decode",
         "alloc_rows",
         "alloc_extend_rows",
         "alloc_decode_rows",
+        "cow_mamba_state",
     }
 )
 

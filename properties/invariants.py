@@ -26,7 +26,7 @@ class Violation(AssertionError):
 
 
 _HERE = ""
-_SWA, _HYBRID, _UNIFIED, _CACHE, _STORE = "swa", "hybrid", "unified", "prefix cache", "storage"
+_UNIFIED, _CACHE, _STORE = "unified", "prefix cache", "storage"
 _SIZING, _HOST = "sizing", "host tier"
 # One run can't show it: that a check misses nowhere is what the marks are for (each misuse refused
 # in each situation), that implementations agree is what each one's own lockstep adds up to.
@@ -47,24 +47,24 @@ _TABLE: tuple[tuple[int, str, str, str], ...] = (
     (11, "completeness", "a call that the available pages cover succeeds", _HERE),
     (12, "last_loc", "a continued page is the page of the previous token", _HERE),
     (13, "recorded lengths", "release follows recorded lengths, never inference", _CACHE),
-    (14, "demand", "predicted demand is at least the real demand", _SIZING),
+    (14, "demand", "predicted demand is at least the real demand", _HERE),
     (15, "admission", "what is admitted can be allocated", _SIZING),
     (16, "no livelock", "what fits an empty pool is admitted in the end", _SIZING),
-    (17, "window map", "the map is non-zero exactly for live window pages", _SWA),
-    (18, "window map reset", "allocation resets each map entry that it hands out", _SWA),
+    (17, "window map", "the map is non-zero exactly for live window pages", _HERE),
+    (18, "window map reset", "allocation resets each map entry that it hands out", _HERE),
     (19, "checks everywhere", "every check holds for each class, page size, mode and group", _SUM),
     (20, "deferred frees", "a parked or staged free acts like an immediate one", _HERE),
     (21, "group protocol", "groups are paired, never nested, and lose no free", _HERE),
     (22, "siblings agree", "the ways to free agree where all of them apply", _HERE),
-    (23, "no window peer", "'no peer' has one representation", _SWA),
-    (24, "window frontier", "the frontier is page aligned, monotone, a window behind", _SWA),
+    (23, "no window peer", "'no peer' has one representation", _HERE),
+    (24, "window frontier", "the frontier is page aligned, monotone, a window behind", _HERE),
     (25, "stable row", "the row of a live request does not change", _HERE),
     (26, "alloc for holders", "alloc is idempotent for holders and all-or-nothing", _HERE),
     (27, "references cleared", "free clears every reference on the holder", _HERE),
     (28, "generations", "generations never go back; a stale handle is detected", _HERE),
     (29, "table lengths", "the highest id is below the length of each table it indexes", _HERE),
     (30, "row width", "an allocated length fits the row", _HERE),
-    (31, "every exit releases", "each exit edge releases every class of resource", _CACHE),
+    (31, "every exit releases", "each exit edge releases every class of resource", _HERE),
     (32, "allocated length", "committed <= allocated = what the allocator took", _HERE),
     (33, "entries overwritten", "an entry is overwritten only by a write that names it", _HERE),
     (34, "single owner", "no id has two owners, no owned id is free", _HERE),
@@ -74,13 +74,13 @@ _TABLE: tuple[tuple[int, str, str, str], ...] = (
     (38, "backup and restore", "backup then restore is the identity", _HERE),
     (39, "replication counted", "replicated bytes are counted", _SIZING),
     (40, "tree cuts", "the tree is cut at page boundaries", _CACHE),
-    (41, "live rows, live ids", "a live row refers to live ids only", _CACHE),
+    (41, "live rows, live ids", "a live row refers to live ids only", _HERE),
     (42, "locks", "a lock covers the node and its path", _CACHE),
-    (43, "ownership transfer", "ownership passes between tree and request exactly", _CACHE),
+    (43, "ownership transfer", "ownership passes between tree and request exactly", _HERE),
     (44, "progress", "the prefix after a chunk is what was committed", _CACHE),
     (45, "idempotent caching", "caching an unfinished request twice changes nothing", _CACHE),
     (46, "tree census", "evictable + protected = census of the tree", _CACHE),
-    (47, "soft failure", "a short optional resource degrades", _HYBRID),
+    (47, "soft failure", "a short optional resource degrades", _HERE),
     (48, "compaction", "compaction keeps content and the id map", _UNIFIED),
     (49, "cached capacity", "a cached capacity equals the recomputed one", _UNIFIED),
     (50, "joint feasibility", "capacity is judged jointly", _UNIFIED),
@@ -89,12 +89,12 @@ _TABLE: tuple[tuple[int, str, str, str], ...] = (
     (53, "whole interface", "a wrapper implements the whole interface", _HERE),
     (54, "results own their storage", "results and arguments share no storage with it", _HERE),
     (55, "empty frees", "empty frees are no-ops; equal calls give equal states", _HERE),
-    (56, "reserved content", "the reserved slot keeps finite, unchanged content", _STORE),
-    (57, "writes to live slots", "a write goes only to live slots of its writer", _STORE),
-    (58, "moves", "a move copies exactly the named rows", _STORE),
+    (56, "reserved content", "the reserved slot keeps finite, unchanged content", _HERE),
+    (57, "writes to live slots", "a write goes only to live slots of its writer", _HERE),
+    (58, "moves", "a move copies exactly the named rows", _HERE),
     (59, "large offsets", "offsets are exact for the largest slot", _STORE),
-    (60, "no stale reads", "nothing is read before its owner wrote it", _STORE),
-    (61, "reported bytes", "reported bytes are the bytes of the tensors", _SIZING),
+    (60, "no stale reads", "nothing is read before its owner wrote it", _HERE),
+    (61, "reported bytes", "reported bytes are the bytes of the tensors", _HERE),
     (62, "inverse formulas", "the capacity formula and its inverse agree", _SIZING),
     (63, "reference counts", "a count equals the number of owners", _CACHE),
     (64, "hash index", "hash and block indexes are inverse", _CACHE),
@@ -141,7 +141,8 @@ FATAL: dict[str, type[Violation]] = {kind.number: kind for kind in (Died, Hung)}
 _GROUP = dict.fromkeys(("GroupOpen", "GroupNotOpen"), "I21")
 _SEGMENT = dict.fromkeys(("Misaligned", "OverlappingSegments", "NotConsecutive"), "I36")
 _SIZES = dict.fromkeys(("NegativeSize",), "I68")
-_MISSED = {**_GROUP, **_SEGMENT, **_SIZES, "StaleHandle": "I28", "RowWithoutKV": "I26"}
+_STATE = {"StaleHandle": "I28", "RowWithoutKV": "I26", "NoWindowPeer": "I23"}
+_MISSED = {**_GROUP, **_SEGMENT, **_SIZES, **_STATE}
 # A legal release refused because the subject counts one page more than once is about the list.
 _WRONGFUL = {**_MISSED, "Duplicate": "I1", "TooMany": "I1"}
 

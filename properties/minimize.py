@@ -268,8 +268,8 @@ def _smaller(value: int) -> Iterator[int]:
         yield size
 
 
-_NAMES = ("request",)
-_LISTS = ("requests", "parts")
+_NAMES = ("request", "node")
+_LISTS = ("requests", "nodes", "parts")
 
 
 def _joined(first: Command, second: Command) -> Command | None:
@@ -283,11 +283,11 @@ def _joined(first: Command, second: Command) -> Command | None:
 
 
 def named(command: Command) -> Sequence[int]:
-    """The requests that a command names, in order."""
+    """The requests and nodes that a command names, in order."""
     found: list[int] = []
     for f in fields(command):  # type: ignore[arg-type]
         value = getattr(command, f.name)
-        if f.name == "request":
+        if f.name in _NAMES:
             found.append(value)
         elif f.name in _LISTS:
             found += [item[0] if isinstance(item, tuple) else item for item in value]
@@ -299,7 +299,7 @@ def renamed(command: Command, order: dict[int, int]) -> Command:
     changed: dict[str, Any] = {}
     for f in fields(command):  # type: ignore[arg-type]
         value = getattr(command, f.name)
-        if f.name == "request":
+        if f.name in _NAMES:
             changed[f.name] = order[value]
         elif f.name in _LISTS:
             changed[f.name] = tuple(

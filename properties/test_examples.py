@@ -26,6 +26,7 @@ CLASSES = {
     "token": "TokenToKVPoolAllocator",
     "paged": "PagedTokenToKVPoolAllocator",
     "paged_rows": "PagedTokenToKVPoolAllocator",
+    "state_slots": "MambaSlotAllocator",
 }
 # What of an example's arguments is read on the host, as in the signatures of NOTES and spec §2.
 HOST_LISTS = frozenset({"reqs", "indices"})

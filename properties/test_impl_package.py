@@ -19,6 +19,9 @@ CLASSES = (
     impl.BaseTokenToKVPoolAllocator,
     impl.TokenToKVPoolAllocator,
     impl.PagedTokenToKVPoolAllocator,
+    impl.MambaPool,
+    impl.ShortConvPool,
+    impl.NGramPool,
 )
 
 

@@ -108,6 +108,6 @@ def test_scopes_are_of_bugs_that_can_be_walked() -> None:
     assert set(SCOPES) <= set(BY_SLUG)
     for slug in SCOPES:
         bug = BY_SLUG[slug]
-        assert bug.system in ("rows", "token", "paged")
+        assert bug.system in ("rows", "token", "paged", "state_slots", "hybrid_rows", "swa")
         assert bug.scope is not None
-        assert bug.scope.page_size == 1 or bug.system == "paged"
+        assert bug.scope.page_size == 1 or bug.system in ("paged", "swa")

@@ -12,16 +12,18 @@ from properties.probe import Prober
 from properties.seeded import Plan, run_steps
 from properties.subjects import Factory, load
 from properties.subjects import sglang as adapter
-from properties.subjects.sglang_known import KNOWN, SHARED_STORAGE, Shared
+from properties.subjects.sglang_known import BROKEN, KNOWN, SHARED_STORAGE, Broken, Shared
 from properties.systems import SYSTEMS
 
 pytestmark = pytest.mark.of_subject("sglang")
 
+#: the systems of its allocators
+NAMES = ("token", "paged", "state_slots")
 #: misuse of calls that only ours has
 OURS_ONLY = frozenset({"token_row_call"})
 MISUSE = [
     (name, command)
-    for name in ("token", "paged")
+    for name in NAMES
     for command in SYSTEMS[name].commands
     if command.misuse and command.name() not in OURS_ONLY
 ]
@@ -34,7 +36,7 @@ def probers(sglang: Factory) -> dict[str, Prober]:
     """For each system one that keeps its states."""
     return {
         name: Prober(Plan(system=SYSTEMS[name], factory=sglang, seed=1, misuse=True))
-        for name in ("token", "paged")
+        for name in NAMES
     }
 
 
@@ -77,7 +79,19 @@ def test_shared_storage_is_found(sglang: Factory, entry: Shared) -> None:
     assert entry.method in minimal.commands[-1].methods
 
 
-@pytest.mark.parametrize("name", ["token", "paged"])
+@pytest.mark.parametrize("entry", BROKEN, ids=lambda e: f"{e.system}-{e.method}")
+def test_legal_use_breaks_what_the_table_says(sglang: Factory, entry: Broken) -> None:
+    """Without a shield, legal use alone comes to each call of the table, in a few commands."""
+    open_factory = replace(sglang, make=lambda s, c: adapter.make(s, c, exposed=entry.method))
+    _, finding = run_steps(Plan(system=SYSTEMS[entry.system], factory=open_factory, seed=1), 5000)
+    assert finding is not None
+    assert finding.violation.number == entry.invariant
+    minimal = minimize(finding.trace, open_factory)
+    assert len(minimal.commands) <= MOST_COMMANDS
+    assert entry.method in minimal.commands[-1].methods
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_nothing_else_is_found(sglang: Factory, name: str) -> None:
     """Legal use and the misuse that SGLang refuses: the same slots and lists as the reference."""
     plan = Plan(system=SYSTEMS[name], factory=sglang, seed=2, misuse=True)
@@ -90,7 +104,7 @@ def test_slots_and_lists_equal_ours(sglang: Factory) -> None:
     """On SGLang's configs the same seeded run, equal to the reference throughout, is ours too."""
     tallies = []
     for factory in (sglang, load("impl")):
-        for name in ("token", "paged"):
+        for name in NAMES:
             plan = Plan(
                 system=SYSTEMS[name],
                 factory=factory,
@@ -102,4 +116,4 @@ def test_slots_and_lists_equal_ours(sglang: Factory) -> None:
             tally, finding = run_steps(plan, 5000)
             assert finding is None, str(finding and finding.violation)
             tallies.append(tally.outcomes)
-    assert tallies[:2] == tallies[2:]
+    assert tallies[: len(NAMES)] == tallies[len(NAMES) :]

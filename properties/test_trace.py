@@ -29,14 +29,14 @@ NAMES = pytest.mark.parametrize("name", PROMPT)
 # Few states allow these; their fields are those of others.
 RARE = {
     "free_parked", "continue_twice_in_rows", "half_page_gone", "half_page_of_another",
-    "several_wrong_entries", "segment_gone", "segment_of_another", "unbound_segment",
+    "several_wrong_entries", "segment_gone", "segment_of_another", "unbound_segment", "free_named",
 }  # fmt: skip
 
 
 def random_trace(name: str, seed: int, length: int = 60) -> Trace:
     """A run of commands that our own allocators pass: by turns by weight, and all kinds alike."""
     system, choices = SYSTEMS[name], Seeded(f"traces/{name}/{seed}")
-    lock = Lockstep(system, system.config.draw(choices, {}), impl.make)
+    lock = Lockstep(system, system.config.draw(choices, {}), impl.build)
     by_weight = Picker(system.commands)
     alike = Picker(system.commands, weights=dict.fromkeys(system.commands, 1))
     for number in range(length):
@@ -81,7 +81,7 @@ def test_empty_trace(tmp_path: Path) -> None:
     """A trace without commands is a trace: what broke at construction has none."""
     trace = replace(random_trace("token", 0), commands=())
     assert load(save(trace, tmp_path)) == trace
-    assert Replay(trace, impl.make).run() is None
+    assert Replay(trace, impl.build).run() is None
 
 
 def test_older_schema_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,12 +140,12 @@ def test_any_subsequence_replays(name: str) -> None:
     for seed in range(8):
         trace, choices = random_trace(name, seed), Seeded(f"parts/{seed}")
         commands = list(trace.commands)
-        whole = Replay(replace(trace, level="exact"), impl.make)
+        whole = Replay(replace(trace, level="exact"), impl.build)
         assert whole.run() is None
         assert whole.executed == commands
         for level in ("exact", "renamed"):
             part = choices.subset(commands, 0, len(commands))
-            replay = Replay(replace(trace, level=level).with_commands(part), impl.make)
+            replay = Replay(replace(trace, level=level).with_commands(part), impl.build)
             assert replay.run() is None, [str(command) for command in part]
             assert is_subsequence(replay.executed, part)
 
@@ -158,7 +158,7 @@ def test_any_order_and_any_config_replays(name: str) -> None:
         config = SYSTEMS[name].config.draw(choices, {})
         commands = [choices.pick(trace.commands) for _ in trace.commands]
         replay = Replay(
-            replace(trace, level="exact", config=config).with_commands(commands), impl.make
+            replace(trace, level="exact", config=config).with_commands(commands), impl.build
         )
         assert replay.run() is None, [str(command) for command in commands]
 
@@ -171,7 +171,7 @@ def is_subsequence(part: list[Command], whole: list[Command]) -> bool:
 def test_steps_tell_every_command() -> None:
     """Iterating over a replay gives each executed command with its outcome and both states."""
     trace = random_trace("paged", 3)
-    steps = list(Replay(replace(trace, level="exact"), impl.make).steps())
+    steps = list(Replay(replace(trace, level="exact"), impl.build).steps())
     assert [step.command for step in steps] == list(trace.commands)
     assert {step.outcome.kind for step in steps if step.outcome} >= {"served", "refused"}
     for earlier, later in pairwise(steps):
@@ -190,7 +190,7 @@ def test_saved_finding_replays(name: str, plant: Any, tmp_path: Path) -> None:
         violation = Replay(load(save(each, tmp_path)), factory.make).run()
         assert violation is not None
         assert violation.number == trace.invariant
-        assert Replay(each, impl.make).run() is None
+        assert Replay(each, impl.build).run() is None
 
 
 def test_construction_that_breaks_is_a_violation() -> None:

@@ -71,7 +71,7 @@ EDITS: dict[str, tuple[Edit, list[str]]] = {
     "no schema": (drop("schema"), ["integer 'schema'"]),
     "no commands": (drop("commands"), ["commands"]),
     "unknown field": (put("outcomes", []), ["outcomes"]),
-    "unknown system": (put("system", "swa"), ["system", "swa", "rows, token, paged"]),
+    "unknown system": (put("system", "unified"), ["system", "unified", "rows, token, paged"]),
     "system a list": (put("system", ["paged"]), ["system"]),
     "system null": (put("system", None), ["system"]),
     "another system": (put("system", "token"), ["config", "size"]),

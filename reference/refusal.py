@@ -26,6 +26,7 @@ KINDS = (
     "RowWithoutKV",
     "StaleHandle",
     "StillOwned",
+    "NoWindowPeer",
     "WrongDtype",
     "WrongDevice",
     "WrongShape",

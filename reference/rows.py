@@ -107,6 +107,11 @@ class ReqToTokenPool:
     def free_rows(self, indices: Sequence[int]) -> None:
         """Append these rows to the free list."""
         rows = list(indices)
+        refuse_smallest(self._free_faults(rows))
+        self._put_back(rows)
+
+    def _free_faults(self, rows: list[int]) -> list[Fault]:
+        """Rows that somebody holds, each named once."""
         faults: list[Fault] = []
         seen: set[int] = set()
         for index, row in enumerate(rows):
@@ -116,8 +121,7 @@ class ReqToTokenPool:
             if row in seen:
                 faults.append(("Duplicate", index))
             seen.add(row)
-        refuse_smallest(faults)
-        self._put_back(rows)
+        return faults
 
     def free(self, req: Any) -> None:
         """Take the row from a request, which then knows of none (I27)."""

@@ -10,7 +10,7 @@ decides, then capacity, then the values of tensors. Spec: `spec/core.md` §4, §
 from __future__ import annotations
 
 import operator
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -19,7 +19,8 @@ import torch
 
 from impl import checks, kernels
 from impl.allocators.book import Book
-from impl.errors import GroupNotOpen, GroupOpen, StillOwned, Unsupported
+from impl.allocators.forwarding import KVCacheForwarding
+from impl.errors import GroupNotOpen, GroupOpen, StillOwned
 from impl.rows import Handle, ReqToTokenPool
 
 Segment = tuple[torch.Tensor, int]
@@ -32,7 +33,7 @@ class PoolConfig(Protocol):
     def max_total_num_tokens(self) -> int: ...
 
 
-class BaseTokenToKVPoolAllocator(ABC):
+class BaseTokenToKVPoolAllocator(KVCacheForwarding):
     """Hands out and takes back KV slots `page_size .. (num_pages + 1) * page_size - 1`.
 
     `size` in slots, `page_size` in slots; what is left of `size` below a whole page is never
@@ -248,6 +249,9 @@ class BaseTokenToKVPoolAllocator(ABC):
 
     # Bookkeeping
 
+    def _enter(self) -> None:
+        self._book.enter()
+
     def check(self) -> None:
         """Wait for every call so far and raise what it deferred; nothing where none is deferred."""
         self._book.check()
@@ -308,46 +312,3 @@ class BaseTokenToKVPoolAllocator(ABC):
         """Recount everything from scratch: violated invariants, [] when healthy. O(pool)."""
         self._book.check()
         return self._book.audit()
-
-    # What an engine also asks of its allocator
-
-    def get_kvcache(self) -> Any:
-        """The pool given as `kvcache`. Spec: §4a."""
-        return self._kvcache
-
-    def get_cpu_copy(
-        self, indices: torch.Tensor, mamba_indices: Any = None, req_pool_index: Any = None
-    ) -> Any:
-        """The `kvcache`'s copy of `indices` on the host; `Unsupported` without one. Spec: §4a."""
-        return self._require_kvcache("get_cpu_copy").get_cpu_copy(
-            indices, mamba_indices=mamba_indices, req_pool_index=req_pool_index
-        )
-
-    def load_cpu_copy(
-        self,
-        kv_cache_cpu: Any,
-        indices: torch.Tensor,
-        mamba_indices: Any = None,
-        req_pool_index: Any = None,
-    ) -> Any:
-        """Has the `kvcache` write a host copy back; `Unsupported` without one. Spec: §4a."""
-        return self._require_kvcache("load_cpu_copy").load_cpu_copy(
-            kv_cache_cpu, indices, mamba_indices=mamba_indices, req_pool_index=req_pool_index
-        )
-
-    def _require_kvcache(self, call: str) -> Any:
-        self._book.enter()
-        if self._kvcache is None:
-            raise Unsupported(f"{call}: there is no pool to copy. Construct with kvcache=.")
-        return self._kvcache
-
-    def translate_kv_indices_for_transfer(self, kv_indices: torch.Tensor) -> torch.Tensor:
-        """A copy of `kv_indices`: on static pools every id is physical. Spec: §4a."""
-        self._book.enter()
-        checks.require_ids(kv_indices, "kv_indices", self.device)
-        return kv_indices.clone()
-
-    def set_hicache_transfer_done_event(  # noqa: B027 (a pool with a host tier overrides it)
-        self, transfer_key: Any, event: Any
-    ) -> None:
-        """Nothing on static pools: they don't wait for host-tier transfers. Spec: §4a."""

@@ -181,6 +181,12 @@ class PageBook(Book):
 
     def free_slots(self, call: str, slots: Sequence[torch.Tensor]) -> None:
         """Free or park the distinct pages of each of `slots`, which share none."""
+        self.give_slots(*self.checked_slots(call, slots))
+
+    def checked_slots(
+        self, call: str, slots: Sequence[torch.Tensor]
+    ) -> tuple[list[Array], list[Array]]:
+        """`slots` as ids, and the pages of each that a free gives back: distinct, ascending."""
         ids = [self.arrays.ids(each) for each in slots]
         named = [each // self.page_size for each in ids]
         piles = [self._newly_freed(each) for each in named]
@@ -188,10 +194,15 @@ class PageBook(Book):
         if self.validate and not self.arrays.all_hold(self._slots_agree(named, pages)):
             self._refuse_slots(call, ids)
         self.require_out(call, pages.shape[0])
+        return ids, piles
+
+    def give_slots(self, ids: Sequence[Array], piles: Sequence[Array]) -> None:
+        """Free or park checked slots: pages in piles, each given back by itself."""
         if not self.group_is_open:
             for pile in piles:
                 self.release(pile)
             return
+        pages = joined(self.arrays, piles)
         self.states.mark(pages, PARKED_SLOTS)
         self.num_parked += pages.shape[0]
         self.slot_piles += piles
@@ -231,6 +242,11 @@ class PageBook(Book):
 
     def free_pages(self, page_ids: torch.Tensor) -> None:
         """Free or park exactly these pages, at least one and no more than are out."""
+        pages = self.checked_pages(page_ids)
+        self.give_pages(pages, [pages.shape[0]])
+
+    def checked_pages(self, page_ids: torch.Tensor) -> Array:
+        """`page_ids` as ids of pages that can be given back, each named once."""
         pages = self.arrays.ids(page_ids)
         if self.validate and not self.arrays.all_hold(
             [self.states.owned(pages), self.arrays.once(pages)]
@@ -238,7 +254,7 @@ class PageBook(Book):
             states = self.states.look(pages).tolist()
             found = faults.of_pages(enumerate(pages.tolist()), states, self.num_pages)
             refuse("free_page_ids", found, faults.ADVICE)
-        self._free_pages(pages, [pages.shape[0]])
+        return pages
 
     def free_segments(self, call: str, segments: Sequence[torch.Tensor]) -> None:
         """Free or park the pages of segments, no more than are out."""
@@ -254,6 +270,13 @@ class PageBook(Book):
         self, call: str, slots: Array, lengths: list[int], holder: Handle | None = None
     ) -> None:
         """Free or park the pages of segments of these `lengths`, one behind the other."""
+        pages, segments = self.checked_segments(call, slots, lengths, holder)
+        self.give_pages(pages, segments.num_pages)
+
+    def checked_segments(
+        self, call: str, slots: Array, lengths: list[int], holder: Handle | None = None
+    ) -> tuple[Array, release.Segments]:
+        """The pages of segments of these `lengths`, and where each is named."""
         segments = release.plan_segments(lengths, self.page_size)
         (firsts,) = self.arrays.send(segments.firsts)
         pages = slots[firsts] // self.page_size
@@ -270,7 +293,7 @@ class PageBook(Book):
                 truths.append(self.states.held_by(pages, *holder))
             if not self.arrays.all_hold(truths):
                 self._refuse_segments(call, slots, lengths, segments, holder)
-        self._free_pages(pages, segments.num_pages)
+        return pages, segments
 
     def _refuse_segments(
         self,
@@ -293,7 +316,7 @@ class PageBook(Book):
             found += faults.of_strangers(items, self.states.holders(pages), holder)
         refuse(call, found, faults.ADVICE)
 
-    def _free_pages(self, pages: Array, piles: Sequence[int]) -> None:
+    def give_pages(self, pages: Array, piles: Sequence[int]) -> None:
         """Free or park checked page ids: piles of so many, each given back by itself."""
         if self.group_is_open:
             self.states.mark(pages, PARKED_PAGES)

@@ -25,15 +25,18 @@ class SlotBook(Book):
     def free_slots(self, call: str, slots: torch.Tensor) -> None:
         """Free or park exactly these slots, at least one."""
         ids = self.arrays.ids(slots)
-        count = ids.shape[0]
-        if count > self.num_owned or (
+        if ids.shape[0] > self.num_owned or (
             self.validate
             and not self.arrays.all_hold([self.states.owned(ids), self.arrays.once(ids)])
         ):
             self._refuse(call, ids)
+        self.give_slots(ids)
+
+    def give_slots(self, ids: Array) -> None:
+        """Free or park checked slots."""
         if self.group_is_open:
             self.states.mark(ids, PARKED_SLOTS)
-            self.num_parked += count
+            self.num_parked += ids.shape[0]
             self.parked_slots.append(self.arrays.copy(ids))
         else:
             self.release(ids)

@@ -18,7 +18,8 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
-# Each kernel with the values of its constexprs; FUSED says no on AMD GPUs.
+# Each kernel with the values of its constexprs; FUSED says no on AMD GPUs. Moves have ids of what
+# they read or of what they write, or both.
 BOTH = (False, True)
 VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
     "extend.plan": {"ROWS": BOTH, "DECODE": BOTH, "FUSED": BOTH},
@@ -28,6 +29,10 @@ VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
     "slots.sort_keys": {},
     "slots.release_slots": {"SEGMENTED": BOTH},
     "merge.merge_states": {},
+    "slot_moves.check_ids": {"FROM": BOTH, "TO": BOTH},
+    "slot_moves.fill_rows": {},
+    "slot_moves.move_rows": {"FROM": BOTH, "TO": BOTH},
+    "windows.resolve_pages": {},
 }
 POINTERS = {
     "states": "*u8",
@@ -59,7 +64,9 @@ def variants(name: str, backend: str) -> Iterator[dict[str, Any]]:
     if "FUSED" in choices:
         choices["FUSED"] = (backend != "hip",)
     for values in itertools.product(*choices.values()):
-        yield dict(zip(choices, values, strict=True))
+        chosen = dict(zip(choices, values, strict=True))
+        if chosen.get("FROM", True) or chosen.get("TO", True):
+            yield chosen
 
 
 def uses_of(register: str, ptx: str) -> list[tuple[str, str]]:
@@ -111,7 +118,8 @@ def compile_one(kernel: Any, constexprs: dict[str, Any], target: Any) -> dict[st
         "registers": re.findall(r"Used (\d+) registers", text),
         "spilled": re.findall(r"(\d+) bytes spill (?:stores|loads)", text),
     }
-    if constexprs.get("ROWS") or constexprs.get("SOURCE") == 3:
+    through_rows = constexprs.get("ROWS") or constexprs.get("SOURCE") == 3
+    if through_rows or any(param.name == "layer_stride" for param in kernel.params):
         report["stride"] = stride_uses(kernel, made.asm["ptx"])
     return report
 

@@ -55,6 +55,8 @@ class Caller:
             for dtype in (torch.uint8, torch.int32, torch.int64)
         }
         self.dtypes: dict[str, torch.dtype] = {}
+        widths = (torch.uint8, torch.int16, torch.int32, torch.int64)
+        self.words = [torch.zeros(64, dtype=each) for each in widths]
 
     def number(self) -> int:
         """A number that Triton might treat as special."""
@@ -135,6 +137,24 @@ class Caller:
             seq=self.number(), **more,
         )  # fmt: skip
         self.modules.merge.merge(self.pages(), self.line(), self.number(), self.number())
+        rows = self.line(48).view(-1, self.rng.choice((1, 2, 3, 16)))
+        self.modules.windows.resolve_and_clear(self.line(n), rows, self.line(), self.line())
+
+    def moves(self) -> None:
+        """Rows of states set, moved and collected, in words of any width."""
+        moves, memory = self.modules.slot_moves, self.rng.choice(self.words)
+        start = self.rng.randrange(9)
+        strides = (self.number(), self.number(), 1)
+        rows = memory.as_strided((1, 1, 5), strides, start)
+        ids = [self.ids("slots", 7), self.ids("slots", 7)]
+        lanes = self.rng.choice(([ids[0], None], [None, ids[1]], ids))
+        bounds: dict[str, Any] = {"last": self.number(), "keep": self.rng.choice((0, 1, 16))}
+        moves.check(
+            *lanes, claim=self.line(dtype=torch.int32), record=self.line(8), seq=self.number(),
+            **bounds,
+        )  # fmt: skip
+        moves.fill(rows, ids[1], self.number(), keep=bounds["keep"], record=self.line(8))
+        moves.move(rows, rows, *lanes, record=self.line(8), **bounds)
 
 
 def replace_kernels(modules: device.Device) -> dict[str, Recorder]:
@@ -166,6 +186,7 @@ def count() -> dict[str, dict[str, int]]:
             caller.alloc()
             caller.release()
             caller.others()
+            caller.moves()
         for name, recorder in recorders.items():
             found[str(caller.dtypes)][name] = len(recorder.keys)
     return found

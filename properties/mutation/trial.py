@@ -89,10 +89,35 @@ LINES = Suite((*_fast("paged_rows"), *_slow("paged_rows")), ("test_metamorphic_r
 DEFERRED = Suite(
     _slow("token_deferred", "paged_deferred", "paged", "token"), (*UNITS, "test_deferred.py")
 )
+WINDOWS = Suite(
+    _fast("swa"),
+    ("test_impl_swa.py", "test_examples.py", "test_impl_package.py", "test_shortcuts.py"),
+)
+HYBRID = Suite(
+    _fast("state_slots", "hybrid_rows"),
+    ("test_impl_states.py", "test_hybrid_rows.py", "test_examples.py"),
+)
+POOLS = Suite(
+    (*_fast("state_pools"), *_slow("state_pools")),
+    ("test_impl_state_pools.py", "performance/test_state_cost.py"),
+)
 #: beginning of a module's path → its tests; the first that fits
 SUITES: tuple[tuple[str, Suite], ...] = (
     ("rows", ROWS),
     ("table", ROWS),
+    *(
+        (f"allocators/{start}", WINDOWS)
+        for start in ("swa", "window", "page_pair", "pair_book", "slot_pair")
+    ),
+    ("storage/swa", WINDOWS),
+    ("kernels/windows", WINDOWS),
+    ("kernels/device/windows", Suite(_fast("swa"), ("kernels/test_windows.py",), files_first=True)),
+    ("sizing", Suite(_fast("swa", "hybrid_rows"), ("test_impl_swa.py", "test_impl_states.py"))),
+    ("hybrid_rows", HYBRID),
+    *((f"states/{start}", HYBRID) for start in ("slot", "tracking", "record", "register")),
+    ("states", POOLS),
+    ("kernels/slot_moves", POOLS),
+    ("kernels/device/slot_moves", POOLS),
     ("allocators/row_batches", LINES),
     ("allocators/deferr", DEFERRED),
     ("allocators/deferral", DEFERRED),

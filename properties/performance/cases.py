@@ -15,6 +15,7 @@ from properties.performance.timing import Work
 NUM_PAGES = 2**14
 EXTEND_TOKENS = 515
 EXTEND_BATCHES = (1, 16, 64, 256)
+PAIR_BATCHES = (16, 64)
 DECODE_BATCHES = (1, 4, 16, 64, 256)
 PAGE_SIZES = (16, 64)
 
@@ -53,6 +54,35 @@ def extend(batch: int, page_size: int) -> Case:
 
     name = f"page {page_size}, batch {batch}"
     return Case(group=f"extend {EXTEND_TOKENS} tokens, free all", name=name, start=start)
+
+
+def pair(batch: int, page_size: int, *, by_rows: bool) -> Case:
+    """The same on a sliding-window pair: both sides are taken, both go back.
+
+    At once, or `by_rows`: a segment for each request, as engines free them.
+    """
+
+    def start(engine: Engine) -> Work:
+        allocator = engine.pair(NUM_PAGES, NUM_PAGES, page_size)
+        prefix = engine.both(torch.zeros(batch, dtype=torch.int64))
+        seq = engine.both(torch.full((batch,), EXTEND_TOKENS))
+        last, _ = engine.both(torch.full((batch,), -1))
+        total = batch * EXTEND_TOKENS
+
+        def run() -> None:
+            slots = allocator.alloc_extend(*prefix, *seq, last, total)
+            if not by_rows:
+                allocator.free(slots)
+                return
+            for row in slots.split(EXTEND_TOKENS):
+                allocator.free_segment(row, start_pos=0)
+
+        return Work(run=run)
+
+    name = f"page {page_size}, batch {batch}"
+    how = "free row by row" if by_rows else "free all"
+    group = f"sliding-window pair, extend {EXTEND_TOKENS} tokens, {how}"
+    return Case(group=group, name=name, start=start)
 
 
 def decode(batch: int, page_size: int) -> Case:
@@ -163,6 +193,12 @@ def cases() -> list[Case]:
     """All jobs, in the order of the table."""
     found = [extend(batch, size) for size in PAGE_SIZES for batch in EXTEND_BATCHES]
     found += [decode(batch, size) for size in PAGE_SIZES for batch in DECODE_BATCHES]
+    found += [
+        pair(batch, size, by_rows=by_rows)
+        for by_rows in (False, True)
+        for size in PAGE_SIZES
+        for batch in PAIR_BATCHES
+    ]
     found += [token(2**20, 4096), token(4096, 1), token(4096, 64)]
     found += [segments(64, 4), segments(64, 1)]
     # Of 2^12 pages 90 % free fewer than 1,024 are out.

@@ -11,7 +11,11 @@ from typing import Any
 
 import torch
 
-from impl import PagedTokenToKVPoolAllocator, TokenToKVPoolAllocator
+from impl import (
+    PagedTokenToKVPoolAllocator,
+    SWATokenToKVPoolAllocator,
+    TokenToKVPoolAllocator,
+)
 
 OURS, UNCHECKED, SGLANG = "ours", "ours unchecked", "sglang"
 
@@ -29,6 +33,10 @@ class Engine(ABC):
     @abstractmethod
     def token(self, size: int) -> Any:
         """A token allocator, everything free."""
+
+    @abstractmethod
+    def pair(self, num_pages: int, num_windows: int, page_size: int) -> Any:
+        """A sliding-window pair, everything free."""
 
     def both(self, host: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """A tensor on the device, and its host copy."""
@@ -49,6 +57,10 @@ class Ours(Engine):
 
     def token(self, size: int) -> TokenToKVPoolAllocator:
         return TokenToKVPoolAllocator(size, device=self.device, validate=self.validate)
+
+    def pair(self, num_pages: int, num_windows: int, page_size: int) -> SWATokenToKVPoolAllocator:
+        sizes = (num_pages * page_size, num_windows * page_size, page_size)
+        return SWATokenToKVPoolAllocator(*sizes, device=self.device, validate=self.validate)
 
 
 class Sglang(Engine):
@@ -75,6 +87,18 @@ class Sglang(Engine):
         from sglang.srt.mem_cache.allocator.token import TokenToKVPoolAllocator as Theirs
 
         return Theirs(size, **self._common)
+
+    def pair(self, num_pages: int, num_windows: int, page_size: int) -> Any:
+        from properties.subjects.sglang_standins import pool_class
+        from properties.subjects.sglang_swa import cache_class
+
+        sizes = (num_pages * page_size, num_windows * page_size, page_size)
+        common = {**self._common, "kvcache": cache_class()()}
+        made = pool_class("SWATokenToKVPoolAllocator")(*sizes, **common)
+        if self.device.type == "cpu":
+            for side in (made.full_attn_allocator, made.swa_attn_allocator):
+                side.use_triton_kernels = False
+        return made
 
 
 def has_sglang() -> bool:

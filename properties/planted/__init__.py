@@ -6,7 +6,18 @@ is a subject too, `planted:` and its slug (`properties.subjects.planted`).
 
 from __future__ import annotations
 
-from properties.planted import allocation, callers, deferral, kernels, release, requests, row_calls
+from properties.planted import (
+    allocation,
+    callers,
+    deferral,
+    kernels,
+    release,
+    requests,
+    row_calls,
+    state_pools,
+    states,
+    swa,
+)  # fmt: skip
 from properties.planted.bug import Bug
 from properties.planted.edit import Edit
 from properties.planted.entries import ENTRIES, WAITING, Entry
@@ -16,8 +27,9 @@ __all__ = ["BUGS", "BY_SLUG", "ENTRIES", "SLOW", "WAITING", "Bug", "Edit", "Entr
 #: those of the torch form, which runs thousands of steps a second
 BUGS: tuple[Bug, ...] = (
     *allocation.BUGS, *release.BUGS, *requests.BUGS, *row_calls.BUGS, *callers.BUGS,
+    *state_pools.BUGS, *states.BUGS, *swa.BUGS,
 )  # fmt: skip
 #: those of the kernels, which an interpreter runs a hundred steps a second of
-SLOW: tuple[Bug, ...] = (*kernels.BUGS, *deferral.BUGS)
+SLOW: tuple[Bug, ...] = (*kernels.BUGS, *deferral.BUGS, *state_pools.SLOW)
 
 BY_SLUG: dict[str, Bug] = {bug.slug: bug for bug in (*BUGS, *SLOW)}

@@ -185,8 +185,6 @@ ENTRIES = {number: Entry(title, _references(text)) for number, title, text in _T
 
 #: entries that nothing here can have yet, and what brings it
 WAITING: dict[int, str] = {
-    **dict.fromkeys((22, 23, 24, 25, 27, 28, 29, 31), "swa"),
-    **dict.fromkeys((4, 32, 33, 34, 35, 37), "hybrid"),
     **dict.fromkeys((38, 41, 43), "unified"),
     **dict.fromkeys((45, 47), "interleave"),
     49: "hisparse",

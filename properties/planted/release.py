@@ -11,7 +11,7 @@ SMALL = {"page_size": (1, 2, 3), "num_pages": (1, 2, 3, 4, 8)}
 SORTED = {**SMALL, "need_sort": (True,)}
 SEGMENTS = "allocators.segments:_position_fault"
 ALL_OWNED = "self._arrays.all_are(self.look(ids), OWNED)"
-GIVE_BACK = "self._free_pages(pages, segments.num_pages)"
+GIVE_BACK = "self.give_pages(pages, segments.num_pages)"
 JOINED = "self.arrays.joined((self.free_list.free(), self.free_list.staged()))"
 OPEN = "if self._book.group_is_open:"
 
@@ -29,7 +29,7 @@ FREES = (
         "count = ids.shape[0]\n    begin = self._start = (self._start - count) % self.num_ids",
     ), False),
     Bug("a page id may be freed again", "paged", "I4", edit(
-        f"{PAGES}.free_pages", "if self.validate and not", "if False and not",
+        f"{PAGES}.checked_pages", "if self.validate and not", "if False and not",
     )),
     Bug("a staged page may be freed again", "paged", "I4", edit(
         f"{STATES}.owned", ALL_OWNED, "(self.look(ids) == OWNED) | (self.look(ids) == STAGED)",
@@ -56,7 +56,7 @@ FREES = (
         f"{SLOTS}.free_slots", "self.validate\n", "False\n",
     ), entry=9),
     Bug("a page id may be named twice", "paged", "I4", edit(
-        f"{PAGES}.free_pages", ", self.arrays.once(pages)", "",
+        f"{PAGES}.checked_pages", ", self.arrays.once(pages)", "",
     )),
     Bug("more ids than are out come back", "paged", "I4", edit(
         f"{BOOK}.too_many", "if count <= self.num_owned:", "if True:",
@@ -68,7 +68,7 @@ FREES = (
         SEGMENTS, "(end_page + 1)", "end_page",
     ), entry=19),
     Bug("segments aren't verified", "paged", "I36", edit(
-        f"{PAGES}._free_segments", "self.arrays.same(slots, due),", "",
+        f"{PAGES}.checked_segments", "self.arrays.same(slots, due),", "",
     ), entry=19),
     Bug("free_full frees the first page only", "paged", "I22", edit(
         f"{BASE}.free_full", "self.free(free_index)", "self.free(free_index[:1])",
@@ -80,7 +80,7 @@ FREES = (
         f"    pages = pages[: pages.shape[0] - forgets]\n    {GIVE_BACK}",
     ), also=("I2",), entry=19),
     Bug("page ids come back in reverse", "paged", "I71", edit(
-        f"{PAGES}._free_pages", "self.release(pages)", "self.release(pages[::-1])",
+        f"{PAGES}.give_pages", "self.release(pages)", "self.release(pages[::-1])",
     ), False),
     Bug("a staged page has an owner until it is sorted in", "paged", "I20", edit(
         f"{BOOK}.release", "self.states.mark(pages, STAGED)", "pass",
@@ -119,15 +119,15 @@ GROUPS = (
         f"{PAGES}.release_parked", "for pile in piles:", "for pile in piles[::-1]:",
     ), False, entry=84),
     Bug("a parked page has an owner until the group ends", "paged", "I20", edit(
-        f"{PAGES}._free_pages", "self.states.mark(pages, PARKED_PAGES)", "pass",
+        f"{PAGES}.give_pages", "self.states.mark(pages, PARKED_PAGES)", "pass",
     ), also=("I4",), entry=84),
     Bug("a group frees page ids at once", "paged", "I1", edit(
-        f"{PAGES}._free_pages", "if self.group_is_open:",
+        f"{PAGES}.give_pages", "if self.group_is_open:",
         "if self.group_is_open:\n        self.free_list.give(pages)\n"
         "    if self.group_is_open:",
     )),
     Bug("a group parks nothing", "paged", "I2", edit(
-        f"{PAGES}._free_pages", "if self.group_is_open:", "if False:",
+        f"{PAGES}.give_pages", "if self.group_is_open:", "if False:",
     )),
 )  # fmt: skip
 
@@ -140,10 +140,10 @@ STORAGE = (
         f"self.free_list.free() if not self.free_list.num_staged else {JOINED}",
     )),
     Bug("parked slots are kept by reference", "paged", "I54", edit(
-        f"{PAGES}.free_slots", "[self.arrays.copy(each) for each in ids]", "ids",
+        f"{PAGES}.give_slots", "[self.arrays.copy(each) for each in ids]", "ids",
     )),
     Bug("parked slots of the token allocator are kept by reference", "token", "I54", edit(
-        f"{SLOTS}.free_slots", "self.arrays.copy(ids)", "ids",
+        f"{SLOTS}.give_slots", "self.arrays.copy(ids)", "ids",
     )),
     Bug("a decode writes to last_loc", "paged", "I54", edit(
         f"{PAGES}.decode", "self.arrays.ids(last_loc) + 1",

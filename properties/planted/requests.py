@@ -84,7 +84,7 @@ BUGS = (
         f"{ROWS}._row_fault", "if row == 0:", "if row == 0:\n        return None\n    if False:",
     )),
     Bug("a row may be named twice", "rows", "I4", edit(
-        f"{ROWS}.free_rows", "if row in seen:", "if False:",
+        f"{ROWS}._free_faults", "if row in seen:", "if False:",
     )),
     Bug("a request may come twice", "rows", "I4", edit(
         f"{ROWS}._request_faults", "if id(req) in seen:", "if False:",

@@ -82,7 +82,7 @@ REFUSALS = (
         "truths.append(self.states.held_by(halves, *self.arrays.send(rows, generations)))", "pass",
     )),
     Bug("pages of another holder are freed", SYSTEM, "I4", edit(
-        f"{BOOK}._free_segments", "truths.append(self.states.held_by(pages, *holder))", "pass",
+        f"{BOOK}.checked_segments", "truths.append(self.states.held_by(pages, *holder))", "pass",
     )),
     Bug("an older generation of the row counts as the holder", SYSTEM, "I4", edit(
         f"{STATES}.held_by", "== generations", "<= generations",

@@ -20,6 +20,8 @@ __all__ = ["Factory", "Subject", "TensorSubject", "UnusableSubject", "is_built_i
 #: the names of ours → the backend that the allocators are made with
 OURS = {"impl": "auto", "impl:torch": "torch", "impl:triton": "triton"}
 BUILT_IN = (*OURS, "sglang", "reference")
+#: systems whose books are the host's
+HOSTS = frozenset({"rows", "state_slots", "hybrid_rows"})
 #: what the names begin with of ours with a planted bug
 PLANTED = "planted:"
 LEVELS = ("exact", "renamed")
@@ -78,7 +80,7 @@ def is_built_in(name: str) -> bool:
 
 def backends(name: str, system: str) -> list[str]:
     """The subjects that a subject stands for in a system: ours has two where it has kernels."""
-    if name != "impl" or system == "rows":  # rows are the host's, with any backend
+    if name != "impl" or system in HOSTS:  # with any backend
         return [name]
     return [each for each in ("impl:torch", "impl:triton") if load(each).has(system)]
 
@@ -90,7 +92,7 @@ def load(name: str) -> Factory:
 
         return Factory(
             name=name,
-            make=partial(impl.make, backend=OURS[name]),
+            make=partial(impl.build, backend=OURS[name]),
             systems=impl.systems(OURS[name]),
             level="exact",
             misuse=True,

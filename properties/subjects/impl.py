@@ -14,10 +14,12 @@ from impl import (
     TokenToKVPoolAllocator,
 )
 from impl.allocators.deferral import HostMailbox
+from impl.states.slots import MambaSlotAllocator
 from properties.commands import Call
 from properties.interpreter import kernels_run
 from properties.invariants import violation
-from properties.subjects.protocol import Memory, TensorSubject
+from properties.subjects import impl_states
+from properties.subjects.protocol import Memory, Subject, TensorSubject
 from properties.subjects.reference import TABLE_CALLS, EchoCache, Requests
 
 
@@ -82,6 +84,20 @@ class ImplSubject(TensorSubject):
     def audit(self) -> list[str]:
         found: list[str] = self.target.audit()
         return found
+
+
+class ImplHost(ImplSubject):
+    """A part whose books are the host's: nothing is deferred."""
+
+    def call(self, call: Call) -> Any:
+        self._shared = ""
+        value = TensorSubject.call(self, call)
+        if call.method == "clear":
+            self._own = storages_of(*self._parts)
+        return value
+
+    def settle(self) -> None:
+        """Every fault was raised at its call."""
 
 
 class ImplRows(ImplSubject):
@@ -179,9 +195,11 @@ def storages_of(*targets: Any) -> frozenset[int]:
 
 def systems(backend: str) -> frozenset[str]:
     """The systems that a backend of ours has here: kernels need triton to run."""
-    found = {"rows"}
+    found = {"rows", "state_slots", "hybrid_rows"}
     if backend != "triton" or kernels_run():
-        found |= {"token", "paged", "paged_rows", "overlap"}
+        found |= {"token", "paged", "paged_rows", "overlap", "state_pools"}
+    if backend != "triton":
+        found.add("swa")
     if backend != "torch" and kernels_run():
         found |= {"token_deferred", "paged_deferred"}
     return frozenset(found)
@@ -197,6 +215,17 @@ def make(system: str, config: Any, **options: Any) -> ImplSubject:
         return _late(system.removesuffix("_deferred"), config, device)
     if system == "rows":
         return ImplRows(ReqToTokenPool(config.size, config.width, device=device), device)
+    if system == "state_slots":
+        return ImplHost(MambaSlotAllocator(config.size, device=device), device)
+    if system == "hybrid_rows":
+        # the adapter is an heir of what stands here
+        from properties.subjects.impl_hybrid import ImplHybrid
+
+        return ImplHybrid(config, device)
+    if system == "swa":
+        from properties.subjects.swa import ImplSWA
+
+        return ImplSWA.of(config, device, **options)
     kind: dict[str, Any] = {"need_sort": config.need_sort, "kvcache": EchoCache(), **options}
     if system == "token":
         return ImplSubject(TokenToKVPoolAllocator(config.size, device=device, **kind), device)
@@ -208,6 +237,17 @@ def make(system: str, config: Any, **options: Any) -> ImplSubject:
         # a table may be a strided view; the two are then as good as one another
         table.req_to_token = table.req_to_token.repeat(1, 2)[:, ::2]
     return ImplPagedRows(paged, table, other, device)
+
+
+#: systems of other things than allocators → what makes their subject of a config and a device
+ELSEWHERE: dict[str, Callable[..., Subject]] = {"state_pools": impl_states.make}
+
+
+def build(system: str, config: Any, **options: Any) -> Subject:
+    """The subject for any system's config, as `make` does it for allocators and rows."""
+    if system in ELSEWHERE:
+        return ELSEWHERE[system](config, options.pop("device", default_device()), **options)
+    return make(system, config, **options)
 
 
 def _late(system: str, config: Any, device: str) -> ImplSubject:

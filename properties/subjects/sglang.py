@@ -1,4 +1,4 @@
-"""SGLang 0.5.23's own token and paged allocators, unmodified, as subjects; and what they do wrong.
+"""SGLang 0.5.23's own allocators and pools, unmodified, as subjects; and what they do wrong.
 
 They import and run on a CPU with the small packages of the extra `sglang`. The order of their lists
 is visible and is the spec's, so they are judged on the exact level. What they are known to do wrong
@@ -7,11 +7,12 @@ stands beside this file, in `sglang_known.py`.
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 from typing import Any
 
 from properties.commands import Call
-from properties.subjects import Factory, UnusableSubject
+from properties.subjects import Factory, UnusableSubject, sglang_states, sglang_swa
 from properties.subjects.protocol import Subject, TensorSubject
 from properties.subjects.reference import EchoCache
 from properties.subjects.sglang_known import SHARED_STORAGE, known_pairs
@@ -56,6 +57,30 @@ class SglangSubject(TensorSubject):
         }
 
 
+class SglangSlots(SglangSubject):
+    """SGLang's state slot allocator; a group that `clear` leaves behind is closed for it.
+
+    Whether a group is open can't be seen where it parked nothing.
+    """
+
+    def call(self, call: Call) -> Any:
+        value = super().call(call)
+        if call.method == "clear" != self.exposed:
+            self.target._alloc_iter = None
+        return value
+
+    def observe(self) -> dict[str, Any]:
+        target = self.target
+        # a copy of the iterator goes on without it
+        parked = [] if target._alloc_iter is None else list(copy.copy(target._alloc_iter))
+        return {
+            "size": target.size,
+            "free": target.free_slots.tolist(),
+            "parked": [slot for ids in parked for slot in ids.tolist()],
+            "available": target.available_size(),
+        }
+
+
 _SHARING = frozenset((entry.system, entry.method) for entry in SHARED_STORAGE)
 
 
@@ -79,6 +104,14 @@ def _build(system: str, config: Any) -> Any:
 
 def make(system: str, config: Any, *, exposed: str = "") -> Subject:
     """The subject for a system's config."""
+    if system == "state_pools":
+        return sglang_states.make(config)
+    if system == "state_slots":
+        from sglang.srt.mem_cache.allocator.mamba import MambaSlotAllocator
+
+        return SglangSlots(MambaSlotAllocator(config.size, "cpu"), system, exposed)
+    if system == "swa":
+        return sglang_swa.make(config)
     return SglangSubject(_build(system, config), system, exposed)
 
 
@@ -92,8 +125,10 @@ def factory() -> Factory:
     return Factory(
         name="sglang",
         make=make,
-        systems=frozenset(("token", "paged")),
-        limits={"paged": {"page_size": PAGE_SIZES}},
+        systems=frozenset(("token", "paged", "state_pools", "state_slots", "swa")),
+        limits={"paged": {"page_size": PAGE_SIZES}, "swa": sglang_swa.LIMITS},
         level="exact",
-        known=known_pairs(),
+        known=known_pairs()
+        | {("state_pools", command) for command in sglang_states.FOUND}
+        | sglang_swa.known_pairs(),
     )

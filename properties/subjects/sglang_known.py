@@ -47,13 +47,30 @@ class Known:
         return self.invariant
 
 
+@dataclass(frozen=True)
+class Broken:
+    """A legal call that breaks an invariant, the driver being kept off it otherwise."""
+
+    system: str
+    method: str
+    invariant: str
+    what: str
+
+
+BROKEN: tuple[Broken, ...] = (
+    Broken(
+        "state_slots", "clear", "I66", "inside a group, parked slots stay beside the whole list"
+    ),
+)
+
 SHARED_STORAGE: tuple[Shared, ...] = (
     Shared("paged", "free_page_ids", "under need_sort the caller's tensor itself is staged"),
     Shared("token", "alloc", "the result is a view of the free list"),
     Shared("token", "get_all_free_pages", "the result is the free list itself"),
+    Shared("state_slots", "alloc", "the result is a view of the free list"),
 )
 
-_BOTH, _PAGED = ("token", "paged"), ("paged",)
+_BOTH, _PAGED, _SLOTS = ("token", "paged"), ("paged",), ("state_slots",)
 #: refused with an exception, after staged pages were sorted in
 _GROWTH_AFTER_SORT = (("paged", "alloc_extend", "I9"), ("paged", "alloc_decode", "I9"))
 
@@ -88,6 +105,19 @@ KNOWN: tuple[Known, ...] = (
     Known(_BOTH, "wrong_dtype", "WrongDtype", "I4"),
     Known(_BOTH, "wrong_shape", "WrongShape", "I4", other=_GROWTH_AFTER_SORT),
     Known(_BOTH, "wrong_device", "WrongDevice", "I4", other=_GROWTH_AFTER_SORT),
+    Known(_SLOTS, "negative_alloc", "NegativeSize", "I68"),
+    Known(_SLOTS, "negative_group", "NegativeSize", "I68"),
+    Known(_SLOTS, "free_out_of_range", "OutOfRange", "I4"),
+    Known(_SLOTS, "free_reserved", "Reserved", "I4"),
+    Known(_SLOTS, "free_unissued", "NotOwned", "I4"),
+    Known(_SLOTS, "free_again", "DoubleFree", "I4"),
+    Known(_SLOTS, "free_twice_in_call", "Duplicate", "I4"),
+    Known(_SLOTS, "free_too_many", "TooMany", "I4"),
+    Known(_SLOTS, "wrong_dtype", "WrongDtype", "I4"),
+    Known(_SLOTS, "wrong_shape", "WrongShape", "I4"),
+    # the slots that the outer group took ahead are lost
+    Known(_SLOTS, "nested_group", "GroupOpen", "I21"),
+    Known(_SLOTS, "end_without_group", "GroupNotOpen", "I21"),
 )
 
 

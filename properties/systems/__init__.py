@@ -6,18 +6,21 @@ Adding a system means adding a module here and listing it; no driver knows a sys
 from __future__ import annotations
 
 from properties.systems.deferred import PAGED_DEFERRED, TOKEN_DEFERRED
+from properties.systems.hybrid_rows import HYBRID_ROWS
 from properties.systems.overlap import OVERLAP
 from properties.systems.paged import PAGED
 from properties.systems.paged_rows import PAGED_ROWS
 from properties.systems.raw import PAGED_RAW, TOKEN_RAW
 from properties.systems.rows import ROWS
+from properties.systems.state_pools import STATE_POOLS
+from properties.systems.state_slots import STATE_SLOTS
+from properties.systems.swa import SWA
 from properties.systems.system import System
 from properties.systems.token import TOKEN
 
-SYSTEMS: dict[str, System] = {
-    system.name: system
-    for system in (ROWS, TOKEN, PAGED, PAGED_ROWS, OVERLAP, TOKEN_DEFERRED, PAGED_DEFERRED)
-}
+TOKENS = (ROWS, TOKEN, PAGED, PAGED_ROWS, OVERLAP, SWA, TOKEN_DEFERRED, PAGED_DEFERRED)
+STATES = (STATE_POOLS, STATE_SLOTS, HYBRID_ROWS)
+SYSTEMS: dict[str, System] = {system.name: system for system in (*TOKENS, *STATES)}
 
 #: those whose commands are recorded from outside, not drawn
 RECORDED: dict[str, System] = {system.name: system for system in (TOKEN_RAW, PAGED_RAW)}

@@ -75,10 +75,10 @@ class _Grow(Command):
 
 def draw_names(choices: Choices, model: SlotModel, most: int) -> list[int]:
     """A batch of live and fresh names, seldom an empty one."""
-    rows, first = model.side.rows, model.next_name
+    first = model.next_name
     if model.scope is not None:
         return list(scoped_names(choices, model))
-    live = choices.subset(list(rows), 0, most)
+    live = choices.subset(model.growable, 0, most)
     room = min(most - len(live), model.openings)
     return live + list(range(first, first + choices.integer(0, max(0, room), (1, 2))))
 
@@ -96,7 +96,7 @@ def scoped_names(choices: Choices, model: SlotModel) -> Iterator[int]:
     """A batch in a scope, name by name."""
     fresh = range(model.next_name, model.next_name + model.openings)
     most = 0 if model.scope is None else model.scope.requests
-    return scoped.batch(choices, model.names, fresh, 0, most)
+    return scoped.batch(choices, model.growable, fresh, 0, most)
 
 
 def scoped_growth(choices: Choices, model: SlotModel) -> tuple[tuple[int, int], ...]:

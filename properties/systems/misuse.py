@@ -25,7 +25,7 @@ def release_call(how: str, pages: list[int], size: int) -> Call:
     """A call of release method `how` that names these pages; a lone segment holds whole ones."""
     if how in PAGE_METHODS:
         return Call(how, {"page_ids": pages})
-    if how in ("free_segment", "free_full_segment"):
+    if how.endswith("segment"):
         slots = [page * size + offset for page in pages for offset in range(size)]
         return slot_call(how, slots, size)
     return slot_call(how, [page * size for page in pages], size)
@@ -33,9 +33,9 @@ def release_call(how: str, pages: list[int], size: int) -> Call:
 
 def slot_call(how: str, slots: list[int], size: int) -> Call:
     """A call of a slot-taking release method; segments get one piece for each page."""
-    if how in ("free_segments", "free_full_segments"):
+    if how.endswith("segments"):
         return Call(how, {"segments": [([slot], i * size) for i, slot in enumerate(slots)]})
-    if how in ("free_segment", "free_full_segment"):
+    if how.endswith("segment"):
         return Call(how, {"free_index": slots, "start_pos": 0})
     return Call(how, {"free_index": slots})
 

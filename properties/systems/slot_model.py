@@ -149,6 +149,11 @@ class SlotModel:
         return list(self.side.rows)
 
     @property
+    def growable(self) -> list[int]:
+        """The requests that may get more tokens."""
+        return list(self.side.rows)
+
+    @property
     def num_pages(self) -> int:
         return int(self.state["size"]) // self.page_size
 

@@ -43,6 +43,8 @@ class System:
     model: Callable[[Any, Any], Any]
     #: the interface whose every public method a command must exercise, here or in a sister system
     interface: type[Any]
+    #: further classes of the same kind: whole interfaces that the commands exercise too
+    siblings: tuple[type[Any], ...] = ()
     #: other classes whose methods its commands call; systems of their own exercise them in full
     beside: tuple[type[Any], ...] = ()
     #: what compares a subject with the reference, a `Lockstep` or an heir of it

@@ -11,6 +11,9 @@ from reference.allocators.row_calls import RowCalls
 from reference.allocators.segments import Ids, Segments, read_segments, segment_pages
 from reference.refusal import Fault, Refused, as_int, refuse_smallest
 
+Lengths = tuple[Ids, Ids, Ids, Ids, Ids]
+"""Prefix and seq lengths of a batch, each as on the device and on the host; and `last_loc`."""
+
 
 class PagedTokenToKVPoolAllocator(RowCalls):
     """Any page size from 1 on, powers of two or not."""
@@ -53,20 +56,33 @@ class PagedTokenToKVPoolAllocator(RowCalls):
     ) -> list[int] | None:
         """Slots for positions `prefix .. seq - 1`, batch order, then position order."""
         lengths = (prefix_lens, prefix_lens_cpu, seq_lens, seq_lens_cpu, last_loc)
+        need_pages = self._extend_need(lengths, extend_num_tokens, num_new_pages)
+        bound_pages = extend_num_tokens // self.page_size + len(last_loc) + 1
+        return self._alloc_positions(lengths, need_pages, bound_pages)
+
+    def _extend_need(
+        self, lengths: Lengths, extend_num_tokens: int, num_new_pages: int | None
+    ) -> int:
+        """The pages that an extend needs; raises what its lengths and counts have wrong."""
+        _, prefix_lens, _, seq_lens, _ = lengths
         if len({len(column) for column in lengths}) > 1:
             raise Refused("BadLengths")
         num_tokens = need_pages = 0
-        for prefix, seq in zip(prefix_lens_cpu, seq_lens_cpu, strict=True):
+        for prefix, seq in zip(prefix_lens, seq_lens, strict=True):
             if prefix < 0 or seq < prefix:
                 raise Refused("BadLengths")
             num_tokens += seq - prefix
             need_pages += self._pages_of(seq) - self._pages_of(prefix)
         _check_count(extend_num_tokens, num_tokens, num_new_pages, need_pages)
-        bound_pages = num_tokens // self.page_size + len(last_loc) + 1
-        return self._alloc_positions(lengths, need_pages, bound_pages)
+        return need_pages
 
     def alloc_decode(self, seq_lens: Ids, seq_lens_cpu: Ids, last_loc: Ids) -> list[int] | None:
         """One slot per request for position `seq - 1`: an extend by one, with a tighter bound."""
+        lengths, need_pages = self._decode_need(seq_lens, seq_lens_cpu, last_loc)
+        return self._alloc_positions(lengths, need_pages, bound_pages=len(last_loc))
+
+    def _decode_need(self, seq_lens: Ids, seq_lens_cpu: Ids, last_loc: Ids) -> tuple[Lengths, int]:
+        """A decode as an extend by one, and the pages it needs; raises what lengths have wrong."""
         if not len(seq_lens) == len(seq_lens_cpu) == len(last_loc):
             raise Refused("BadLengths")
         need_pages = 0
@@ -77,11 +93,10 @@ class PagedTokenToKVPoolAllocator(RowCalls):
                 need_pages += 1
         before = [seq - 1 for seq in seq_lens]
         before_cpu = [seq - 1 for seq in seq_lens_cpu]
-        lengths = (before, before_cpu, seq_lens, seq_lens_cpu, last_loc)
-        return self._alloc_positions(lengths, need_pages, bound_pages=len(last_loc))
+        return (before, before_cpu, seq_lens, seq_lens_cpu, last_loc), need_pages
 
     def _alloc_positions(
-        self, lengths: tuple[Ids, Ids, Ids, Ids, Ids], need_pages: int, bound_pages: int
+        self, lengths: Lengths, need_pages: int, bound_pages: int
     ) -> list[int] | None:
         # Capacity before values. The bound, not the exact need, decides whether staged pages are
         # sorted in, because the original can only afford the bound.
@@ -101,7 +116,7 @@ class PagedTokenToKVPoolAllocator(RowCalls):
                 slots.append(slot)
         return slots
 
-    def _length_faults(self, lengths: tuple[Ids, Ids, Ids, Ids, Ids]) -> list[Fault]:
+    def _length_faults(self, lengths: Lengths) -> list[Fault]:
         faults: list[Fault] = []
         continued: set[int] = set()  # half-filled pages that a request of this call goes on with
         for index, request in enumerate(zip(*lengths, strict=True)):
@@ -135,14 +150,24 @@ class PagedTokenToKVPoolAllocator(RowCalls):
 
     def free_page_ids(self, page_ids: Ids) -> None:
         """Exactly these pages, in the order given."""
+        self._release(self._tested_pages(page_ids))
+
+    def _tested_pages(self, page_ids: Ids) -> list[int]:
+        """The pages that may be given back by their ids; raises what is wrong with them."""
         pages = list(page_ids)
         if len(pages) > len(self.owned_pages):
             raise Refused("TooMany")
         refuse_smallest(self._page_list_faults(pages, range(len(pages))))
-        self._release(pages)
+        return pages
 
     def free_segments(self, segments: Segments) -> None:
         """Every `page_size`-th slot names a page; each segment goes in front of earlier ones."""
+        pages, _ = self._tested_segments(segments)
+        for segment in pages:
+            self._release(segment)
+
+    def _tested_segments(self, segments: Segments) -> tuple[list[list[int]], list[int]]:
+        """The pages of each segment, and where each is named; raises what is wrong with them."""
         parts, faults = read_segments(segments, self.page_size)
         if sum(self._pages_of(len(slots)) for slots in parts) > len(self.owned_pages):
             faults.append(("TooMany", 0))
@@ -150,10 +175,20 @@ class PagedTokenToKVPoolAllocator(RowCalls):
         pages, indices, faults = segment_pages(parts, self.page_size)
         named = [page for segment in pages for page in segment]
         refuse_smallest(faults + self._page_list_faults(named, indices))
-        for segment in pages:
-            self._release(segment)
+        return pages, indices
 
     def _free_slots(self, parts: list[list[int]], faults: list[Fault]) -> None:
+        pages = self._tested_slots(parts, faults)
+        for slots, named in zip(parts, pages, strict=True):
+            if not self.group_open:
+                self._release(sorted(named))
+            elif slots:
+                self._disown(named)
+                self.slot_parked_pages |= named
+                self.parked_slots.append(slots)
+
+    def _tested_slots(self, parts: list[list[int]], faults: list[Fault]) -> list[set[int]]:
+        """The pages of each part of a slot free; raises what is wrong with them."""
         pages = [{slot // self.page_size for slot in slots} for slots in parts]
         # A page that a slot free of the open group has parked may be named again (§4).
         returned = set().union(*pages) - self.slot_parked_pages
@@ -163,13 +198,7 @@ class PagedTokenToKVPoolAllocator(RowCalls):
         # One part of owned pages has no fault: this spares the common free a look at every slot.
         if len(parts) > 1 or not returned <= self.owned_pages:
             refuse_smallest(self._slot_faults(parts))
-        for slots, named in zip(parts, pages, strict=True):
-            if not self.group_open:
-                self._release(sorted(named))
-            elif slots:
-                self._disown(named)
-                self.slot_parked_pages |= named
-                self.parked_slots.append(slots)
+        return pages
 
     def _slot_faults(self, parts: list[list[int]]) -> Iterable[Fault]:
         index = 0

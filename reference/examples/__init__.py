@@ -9,6 +9,7 @@ from reference.examples.paged_rows import PAGED_ROWS
 from reference.examples.paged_rows_misuse import PAGED_ROWS_MISUSE
 from reference.examples.paged_sort import PAGED_SORT
 from reference.examples.rows import ROWS
+from reference.examples.state_slots import STATE_SLOTS
 from reference.examples.token import TOKEN
 
 EXAMPLES: tuple[Example, ...] = (
@@ -21,6 +22,7 @@ EXAMPLES: tuple[Example, ...] = (
     + PAGED_MISUSE
     + PAGED_ROWS
     + PAGED_ROWS_MISUSE
+    + STATE_SLOTS
 )
 
 __all__ = [

@@ -9,8 +9,10 @@ operation, kernels and launchers together:
 - `release`: page ids, token ids, segments and pieces of rows given back.
 - `slots`: a free of any slots, sorted by the caller.
 - `merge`: staged pages sorted into the free list.
+- `slot_moves`: rows of state tensors set, moved and collected by their ids.
+- `windows`: window pages that full pages let go of.
 
-All launchers follow one protocol. `seq` is the number of the call, at least 1. While
+All launchers but the last follow one protocol. `seq` is the number of the call, at least 1. While
 `pages.record[0]` isn't 0 a kernel changes nothing, and fills its results with zeros. A call with
 a fault writes the record (the smallest (kind, index), exactly) and changes nothing else. Counts
 (head, number free, staged, parked) are the host's: the launchers are told, and tell nothing back.
@@ -34,13 +36,23 @@ class Device(NamedTuple):
     release: ModuleType
     slots: ModuleType
     merge: ModuleType
+    slot_moves: ModuleType
+    windows: ModuleType
 
 
 @cache
 def load() -> Device:
     """Import the kernels; `Unsupported`, with what to install, where triton is missing."""
     try:
-        from impl.kernels.device import extend, merge, release, slots, take
+        from impl.kernels.device import (
+            extend,
+            merge,
+            release,
+            slot_moves,
+            slots,
+            take,
+            windows,
+        )
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in ("triton", "numpy"):
             raise
@@ -48,4 +60,4 @@ def load() -> Device:
             f'backend "triton" needs {error.name}, which isn\'t installed: '
             'pip install triton numpy. Or use backend="torch".'
         ) from error
-    return Device(extend, take, release, slots, merge)
+    return Device(extend, take, release, slots, merge, slot_moves, windows)

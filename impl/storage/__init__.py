@@ -1,0 +1,1 @@
+"""Pools that hold the bytes which slots name."""

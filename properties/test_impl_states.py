@@ -1,0 +1,144 @@
+"""State slots and the rows of hybrid models: what no command of their systems says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import reference
+from impl import HybridReqToTokenPool, MambaSlotAllocator
+from impl import sizing as ours
+from impl.errors import GroupOpen, NegativeSize, NotOwned, OutOfRange, PoolError, Unsupported
+from properties.subjects.state_records import Record
+from reference import sizing as theirs
+
+
+def rows(**options: Any) -> HybridReqToTokenPool:
+    """Two rows and four state slots, tracked in pairs unless told otherwise."""
+    chosen = {"mamba_size": 4, "enable_mamba_extra_buffer": True, **options}
+    return HybridReqToTokenPool(2, 4, device="cpu", **chosen)
+
+
+def request() -> Any:
+    """A request that has nothing."""
+    return SimpleNamespace(kv=Record())
+
+
+def test_a_group_ends_however_its_body_does() -> None:
+    """What is left goes back when the body raises, once; a `clear` inside has ended the group."""
+    slots = MambaSlotAllocator(3, device="cpu")
+    with pytest.raises(RuntimeError), slots.alloc_group(2):
+        raise RuntimeError
+    assert slots.snapshot()["free"] == [3, 1, 2]
+    with slots.alloc_group(2):
+        slots.clear()
+    assert slots.snapshot()["free"] == [1, 2, 3]
+    with slots.alloc_group(1), pytest.raises(GroupOpen), slots.alloc_group(1):
+        pass
+
+
+@pytest.mark.parametrize("house", [ours, theirs], ids=["impl", "reference"])
+def test_tracking_slots(house: Any) -> None:
+    """The table of the spec: none without a buffer, one lazily or without overlap, else two."""
+    slots = house.get_mamba_tracking_slots
+    assert {slots(extra_buffer=False, overlap=o, lazy=z) for o in (0, 1) for z in (0, 1)} == {0}
+    assert slots(extra_buffer=True, overlap=True) == 2
+    assert slots(extra_buffer=True, overlap=False) == 1
+    assert slots(extra_buffer=True, overlap=True, lazy=True) == 1
+    assert slots(extra_buffer=True, overlap=False, lazy=True) == 1
+
+
+def test_slots_needed() -> None:
+    """Both houses charge a state and its tracks, monotone in each; negative counts are refused."""
+    for states in range(3):
+        for tracked in range(3):
+            for each in range(3):
+                due = states + tracked * each
+                assert ours.slots_needed(states, tracked, each) == due
+                assert theirs.slots_needed(states, tracked, each) == due
+    for at in range(3):
+        counts = [1, 1, 1]
+        counts[at] = -1
+        with pytest.raises(NegativeSize):
+            ours.slots_needed(*counts)
+        with pytest.raises(reference.Refused, match="NegativeSize"):
+            theirs.slots_needed(*counts)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "words"),
+    [
+        (
+            {"enable_mamba_extra_buffer_lazy": True, "enable_overlap_schedule": False},
+            Unsupported,
+            "overlap",
+        ),
+        ({"mamba_pool": SimpleNamespace(size=5)}, OutOfRange, "5 slots, mamba_size is 4"),
+        ({"mamba_size": -1}, NegativeSize, "at least 0"),
+    ],
+)
+def test_pools_that_cannot_be(options: dict[str, Any], kind: type[PoolError], words: str) -> None:
+    """Lazy without overlap and a state pool of another size are refused at construction."""
+    with pytest.raises(kind, match=words):
+        rows(**options)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda pool, req: pool.run_deferred_mamba(pool.collect_deferred_mamba([req])),
+        lambda pool, req: pool.copy_mamba_state(torch.tensor([1]), torch.tensor([2])),
+        lambda pool, req: pool.mamba2_layer_cache(3),
+    ],
+)
+def test_bytes_need_a_pool(act: Callable[[HybridReqToTokenPool, Any], Any]) -> None:
+    """Whoever asks for bytes of rows without a state pool is told how to get one."""
+    pool, req = rows(mamba_layer_ids=(3,)), request()
+    assert pool.alloc([req]) == [2]
+    with pytest.raises(Unsupported, match="mamba_pool="):
+        act(pool, req)
+
+
+def test_a_hook_that_takes_slots_makes_it_short() -> None:
+    """Slots that a hook on the rows takes are missing then: None, and rows are where they were."""
+    pool, req = rows(mamba_size=3), request()
+
+    def greedy(taken: list[int]) -> None:
+        assert pool.mamba_allocator.alloc(1) is not None
+
+    pool.register_on_alloc_rows(greedy)
+    assert pool.alloc([req]) is None
+    assert pool.free_slots == [1, 2]
+    assert req.kv.req_pool_idx is None
+    assert req.kv.mamba_pool_idx is None
+    assert pool.audit() == []
+
+
+def test_a_record_of_another_maker_is_read_back() -> None:
+    """A record whose tensors this pool never saw is believed if its slots are out."""
+    pool, req = rows(), request()
+    assert pool.alloc([req]) == [2]
+    req.kv.mamba_pool_idx = req.kv.mamba_pool_idx.clone()
+    req.kv.mamba_ping_pong_track_buffer = req.kv.mamba_ping_pong_track_buffer.clone()
+    pool.free_mamba_cache(req)
+    assert pool.mamba_allocator.snapshot()["free"] == [4, 1, 2, 3]
+    pool.free(req)
+    req.kv.mamba_pool_idx = torch.tensor(4)
+    with pytest.raises(NotOwned, match="slot 4"):
+        pool.alloc([req])
+
+
+def test_a_release_forgets_what_was_planned() -> None:
+    """Copy and clear are off with the state, with a track buffer or without one."""
+    for places in (False, True):
+        pool, req = rows(enable_mamba_extra_buffer=places), request()
+        node = pool.mamba_allocator.alloc(1)
+        assert node is not None
+        assert pool.cow_mamba_state(req, node) is not None
+        pool.free_mamba_cache(req)
+        assert req.kv.mamba_cow_src_index is None
+        assert not req.kv.mamba_needs_clear

@@ -1,0 +1,346 @@
+"""What lockstep doesn't say of the sliding-window pair: construction, rings, storage, examples."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from impl import (
+    PagedTokenToKVPoolAllocator,
+    PoolError,
+    ReqToTokenPool,
+    StoragelessSWAKVPool,
+    SWATokenToKVPoolAllocator,
+    window_frontier,
+)
+from impl.errors import NegativeSize, NoWindowPeer, OutOfRange, StillOwned, Unsupported
+from properties.kernels.rig import DEVICE
+from reference import Refused
+from reference import window_frontier as wanted_frontier
+
+
+def ids(*values: int) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int64, device=DEVICE)
+
+
+def pair(size: int, size_swa: int, page_size: int, **options: Any) -> SWATokenToKVPoolAllocator:
+    return SWATokenToKVPoolAllocator(size, size_swa, page_size, device=DEVICE, **options)
+
+
+def extend(
+    target: SWATokenToKVPoolAllocator, tokens: int, *, prefix: int = 0, last: int = -1
+) -> torch.Tensor | None:
+    """`alloc_extend` of one request."""
+    before, after = torch.tensor([prefix]), torch.tensor([prefix + tokens])
+    return target.alloc_extend(
+        before.to(DEVICE), before, after.to(DEVICE), after, ids(last), tokens
+    )
+
+
+def ring_of(ring: int, rows: int, page_size: int = 4) -> tuple[SWATokenToKVPoolAllocator, Any]:
+    table = ReqToTokenPool(rows, 1, device=DEVICE)
+    pool = StoragelessSWAKVPool(swa_req_ring_size=ring)
+    made = pair(32, 8, page_size, kvcache=pool, req_to_token_pool=table)
+    return made, table
+
+
+def test_sizes_and_capacity() -> None:
+    """Of 16 and 4 slots there are 4; 5 are None, and both sides are as they were (SU-A6)."""
+    target = pair(16, 4, 1)
+    assert (target.size, target.size_full, target.size_swa) == (4, 16, 4)
+    before = target.snapshot()
+    assert target.alloc(5) is None
+    assert target.snapshot() == before
+    assert target.alloc(4) is not None
+    assert (target.full_available_size(), target.swa_available_size()) == (12, 0)
+    assert target.available_size() == 0
+
+
+def test_the_map_begins_and_ends_as_it_should() -> None:
+    """int64, an entry for each slot, the padding page's too, and a last one that is -1 (SU-A3)."""
+    pool = StoragelessSWAKVPool()
+    target = pair(10, 8, 4, kvcache=pool)
+    mapping = target.full_to_swa_index_mapping
+    assert mapping.dtype == torch.int64
+    assert mapping.tolist() == [0] * 14 + [-1]
+    slots = extend(target, 5)
+    assert slots is not None
+    assert slots.tolist() == [4, 5, 6, 7, 8]
+    found = pool.translate_loc_from_full_to_swa(torch.cat([slots, ids(-1, 9)]))
+    assert found.tolist() == [4, 5, 6, 7, 8, -1, 0]
+    assert target.translate_loc_from_full_to_swa(ids(4, -1)).tolist() == [4, -1]
+    for outside in (-2, 14):
+        with pytest.raises(OutOfRange):
+            target.translate_loc_from_full_to_swa(ids(outside))
+
+
+def test_each_free_changes_its_own_side() -> None:
+    """`free_swa` the window side's capacity, `free_full` the full side's, `free` both (SU-A5)."""
+    target = pair(16, 16, 4)
+    first, second = extend(target, 4), extend(target, 4)
+    assert first is not None
+    assert second is not None
+
+    def available() -> tuple[int, int]:
+        return target.full_available_size(), target.swa_available_size()
+
+    assert available() == (8, 8)
+    target.free_swa(first)
+    assert available() == (8, 12)
+    target.free_full(first)
+    assert available() == (12, 12)
+    target.free(second)
+    assert available() == (16, 16)
+
+
+def test_a_group_holds_capacity_and_clears_the_map_at_once() -> None:
+    """In a group nothing becomes available, the map is cleared; after it all has gone (SU-A7)."""
+    target = pair(16, 16, 4)
+    slots = extend(target, 8)
+    assert slots is not None
+    with target.free_group():
+        target.free_swa(slots[:1])
+        target.free_swa(slots[1:2])
+        target.free(slots)
+        assert (target.full_available_size(), target.swa_available_size()) == (8, 8)
+        assert not any(target.full_to_swa_index_mapping[:-1].tolist())
+    assert (target.full_available_size(), target.swa_available_size()) == (16, 16)
+    assert target.audit() == []
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_group_gives_back_what_calls_by_themselves_do(grouped: bool) -> None:
+    """Up to their order the pages are the same with a group and without."""
+    target = pair(32, 32, 4)
+    slots = extend(target, 26)
+    assert slots is not None
+    if grouped:
+        target.free_group_begin()
+    target.free_swa_segment(slots[:8], start_pos=0)
+    target.free_full(slots[:8])
+    target.free_segments([(slots[8:16], 8), (slots[16:20], 16)])
+    target.free(slots[20:])
+    if grouped:
+        target.free_group_end()
+    state = target.snapshot()
+    assert sorted(state["free"]) == sorted(state["window"]["free"]) == list(range(1, 9))
+    assert state["holders"] == state["window"]["holders"] == {}
+
+
+@pytest.mark.parametrize("page_size", [1, 4])
+@pytest.mark.parametrize("how", ["free", "free_swa", "free_segment", "free_swa_segment"])
+def test_a_window_freed_twice_is_refused(page_size: int, how: str) -> None:
+    """At every page size and by every way, with nothing changed."""
+    target = pair(16, 16, page_size)
+    slots = target.alloc(4) if page_size == 1 else extend(target, 4)
+    assert slots is not None
+    target.free_swa(slots)
+    before = target.snapshot()
+    start = {"start_pos": 0} if how.endswith("segment") else {}
+    with pytest.raises(NoWindowPeer):
+        getattr(target, how)(slots, **start)
+    assert target.snapshot() == before
+
+
+def test_a_recycled_page_is_mapped_anew() -> None:
+    """Full pages taken again by a tail have windows in the tail only."""
+    target = pair(16, 16, 4)
+    slots = extend(target, 16)
+    assert slots is not None
+    target.free(slots)
+    zero, end = torch.tensor([0]), torch.tensor([14])
+    tail = target.alloc_extend_swa_tail(zero.to(DEVICE), zero, end.to(DEVICE), end, ids(-1), 14, 6)
+    assert tail is not None
+    found = target.translate_loc_from_full_to_swa(tail)
+    assert found[:8].tolist() == [0] * 8
+    assert all(found[8:].tolist())
+    assert target.swa_available_size() == 8
+
+
+# ---- rings --------------------
+
+
+def test_a_ring_costs_whole_pages_of_each_row() -> None:
+    """A ring of 10 with pages of 4 costs 12; three rows make 36, fewer as rows are taken (§2.8)."""
+    target, rows = ring_of(10, 3)
+    assert (target.swa_ring_cost_tokens, target.size_swa) == (12, 36)
+    assert target.swa_available_size() == 36
+    rows.alloc_rows(2)
+    assert (target.swa_available_size(), target.size_swa) == (12, 36)
+    assert target.available_size() == target.full_available_size() == 32
+    slots = extend(target, 6)
+    assert slots is not None
+    assert not any(target.full_to_swa_index_mapping[:-1].tolist())
+    before = target.snapshot()
+    target.free_swa(slots)
+    target.free_swa_segment(slots, start_pos=0)
+    assert target.snapshot() == before
+    target.free(slots)
+    assert target.available_size() == 32
+    target.resize(SimpleNamespace(full_max_total_num_tokens=16, swa_max_total_num_tokens=99))
+    assert (target.size_full, target.size_swa) == (16, 36)
+
+
+def test_rings_that_cannot_be() -> None:
+    """Without rows, without pages, and of no tokens: refused at construction."""
+    pool = StoragelessSWAKVPool(swa_req_ring_size=4)
+    with pytest.raises(Unsupported, match="req_to_token_pool"):
+        pair(16, 16, 4, kvcache=pool)
+    with pytest.raises(Unsupported, match="pages"):
+        ring_of(4, 2, page_size=1)
+    with pytest.raises(NegativeSize):
+        StoragelessSWAKVPool(swa_req_ring_size=0)
+
+
+def test_rings_have_no_map() -> None:
+    """Slots can be mapped to nothing, nor let go of it."""
+    target, _ = ring_of(4, 2)
+    slots = extend(target, 1)
+    assert slots is not None
+    with pytest.raises(Unsupported):
+        target.set_full_to_swa_mapping(slots, slots)
+    with pytest.raises(Unsupported):
+        target.clear_full_to_swa_mapping(slots)
+
+
+# ---- construction and interface --------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"size": -1}, NegativeSize),
+        ({"size_swa": -1}, NegativeSize),
+        ({"page_size": 0}, NegativeSize),
+        ({"size": 2**31}, OutOfRange),
+        ({"size_swa": 2**31}, OutOfRange),
+        ({"kvcache": object()}, Unsupported),
+        ({"backend": "triton"}, Unsupported),
+        ({"backend": "cupy"}, Unsupported),
+    ],
+)
+def test_a_pair_that_cannot_be(options: dict[str, Any], error: type[PoolError]) -> None:
+    """Sizes below 0, beyond the int32 table, pools and backends of other kinds are refused."""
+    sizes = {"size": 8, "size_swa": 8, "page_size": 4, **options}
+    with pytest.raises(error):
+        SWATokenToKVPoolAllocator(device=DEVICE, **sizes)
+
+
+def test_the_pair_has_the_interface_of_a_single_allocator() -> None:
+    """All but the calls through the row table (I53)."""
+    single = {name for name in dir(PagedTokenToKVPoolAllocator) if not name.startswith("_")}
+    lacking = single - set(dir(pair(8, 8, 4)))
+    assert lacking == {"alloc_extend_rows", "alloc_decode_rows", "free_rows_segment"}
+
+
+def test_resize_only_shrinks_what_owns_nothing() -> None:
+    """A larger side is refused, so is one with pages out; the map keeps its length (§2.10)."""
+    target = pair(16, 8, 4)
+    slots = extend(target, 1)
+    assert slots is not None
+    smaller = SimpleNamespace(full_max_total_num_tokens=8, swa_max_total_num_tokens=4)
+    with pytest.raises(StillOwned):
+        target.resize(smaller)
+    target.free(slots)
+    larger = SimpleNamespace(full_max_total_num_tokens=16, swa_max_total_num_tokens=9)
+    with pytest.raises(OutOfRange):
+        target.resize(larger)
+    target.resize(smaller)
+    assert (target.size_full, target.size_swa, target.available_size()) == (8, 4, 4)
+    assert target.full_to_swa_index_mapping.shape == (16 + 4 + 1,)
+    assert extend(target, 5) is None
+
+
+def test_unchecked_values_overrun_nothing() -> None:
+    """Without checks of values a window freed twice gives back nothing."""
+    target = pair(16, 16, 4, validate=False)
+    slots = extend(target, 8)
+    assert slots is not None
+    target.free_swa_segment(slots, start_pos=0)
+    target.free_swa_segment(slots, start_pos=0)
+    target.free_swa(slots)
+    assert target.swa_available_size() == 16
+    assert target.audit() == []
+
+
+def test_a_page_that_a_group_parked_without_a_window_counts_once() -> None:
+    """Full slots freed, then freed again with those of a page that still has its window."""
+    target = pair(16, 16, 4)
+    slots = extend(target, 8)
+    assert slots is not None
+    target.free_swa(slots[:4])
+    with target.free_group():
+        target.free_full(slots[:1])
+        target.free(slots)
+    assert (target.full_available_size(), target.swa_available_size()) == (16, 16)
+    assert target.audit() == []
+
+
+@pytest.mark.parametrize(
+    ("slot", "window", "words"),
+    [
+        (-1, 0, ["the map's last entry is 0, not -1"]),
+        (9, 0, []),  # page 2 has its peer still, by its first slot
+        (
+            12,
+            12,
+            ["slot 12 isn't owned", "12, which isn't", "the owner of page 3 is 0 by the index"],
+        ),
+        (2, 4, ["slot 2 isn't owned", "out of step", "is that of pages 0 and 1"]),
+        (5, 6, ["out of step"]),
+        (9, 5, ["out of step", "window page 1 is that of pages 1 and 2"]),
+        (9, 13, ["slot 9 has window slot 13, which isn't owned", "out of step"]),
+        (9, 21, ["slot 9 has window slot 21, which isn't owned"]),
+        (9, -3, ["slot 9 has window slot -3, which isn't owned"]),
+    ],
+)
+def test_the_map_is_audited(slot: int, window: int, words: list[str]) -> None:
+    """Of full pages 1 to 3 two are out, with window pages 1 and 2: an entry that is wrong shows."""
+    target = pair(12, 12, 4)
+    slots = extend(target, 6)
+    assert slots is not None
+    assert slots.tolist() == [4, 5, 6, 7, 8, 9]
+    target.full_to_swa_index_mapping[slot] = window
+    found = "; ".join(target.audit())
+    assert [word for word in words if word not in found] == [], found
+    assert bool(found) == bool(words)
+
+
+# ---- sizing --------------------
+
+
+def test_the_frontier_keeps_a_window_below_what_a_cache_takes() -> None:
+    """At page borders, monotone, as large as can be, a window and a page behind (I24)."""
+    for page_size in (1, 2, 3, 4):
+        for window in range(1, 10):
+            for bigram in (False, True):
+                before = 0
+                for n in range(60):
+                    found = window_frontier(n, window, page_size, bigram)
+                    assert found == wanted_frontier(n, window, page_size, bigram)
+                    border = max(0, n - bigram) // page_size * page_size
+                    kept = max(window, page_size)
+                    assert found % page_size == 0
+                    assert found >= before
+                    assert found == 0 or border - found >= kept
+                    assert border - (found + page_size) < kept
+                    before = found
+
+
+def test_the_frontier_of_a_reported_case() -> None:
+    """1,024 tokens, a window of 127, pages of 64: 832 with bigram keys, 896 without."""
+    assert window_frontier(1024, 127, 64, bigram=True) == 832
+    assert window_frontier(1024, 127, 64, bigram=False) == 896
+
+
+@pytest.mark.parametrize("numbers", [(-1, 1, 1), (0, 0, 1), (0, 1, 0), (0.5, 1, 1), (0, True, 1)])
+def test_frontiers_of_nonsense_are_refused(numbers: tuple[Any, Any, Any]) -> None:
+    """Negative lengths, windows and pages of none, and what is no int: alike in both houses."""
+    with pytest.raises(PoolError) as ours:
+        window_frontier(*numbers, bigram=False)
+    with pytest.raises(Refused) as theirs:
+        wanted_frontier(*numbers, bigram=False)
+    assert type(ours.value).__name__ == theirs.value.kind
