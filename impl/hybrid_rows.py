@@ -54,8 +54,8 @@ class HybridReqToTokenPool(TrackedRows):
     state, by their place in it. `enable_mamba_extra_buffer`: requests track their state in two
     further slots, or in one where nothing overlaps (`enable_overlap_schedule`); with
     `enable_mamba_extra_buffer_lazy` in one, and they take the second when they need it. Raises
-    as `ReqToTokenPool`; `OutOfRange` for a pool of another size, `Unsupported` for lazy without
-    overlap. O(size * max_context_len + mamba_size). Spec: §4.
+    as `ReqToTokenPool`; `OutOfRange` for a pool of another size, `Duplicate` for a layer named
+    twice, `Unsupported` for lazy without overlap. O(size * max_context_len + mamba_size). §4.
     """
 
     def __init__(
@@ -71,6 +71,12 @@ class HybridReqToTokenPool(TrackedRows):
         enable_mamba_extra_buffer_lazy: bool = False,
         enable_overlap_schedule: bool = True,
     ) -> None:
+        checks.raise_first(
+            checks.collected(
+                lambda: checks.pool_size(mamba_size, 1, "mamba_size"),
+                lambda: checks.layer_ids(mamba_layer_ids),
+            )
+        )
         if mamba_pool is not None and mamba_pool.size != mamba_size:
             raise OutOfRange(
                 f"the state pool has {mamba_pool.size} slots, mamba_size is {mamba_size}. "

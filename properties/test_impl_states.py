@@ -12,7 +12,16 @@ import torch
 import reference
 from impl import HybridReqToTokenPool, MambaSlotAllocator
 from impl import sizing as ours
-from impl.errors import GroupOpen, NegativeSize, NotOwned, OutOfRange, PoolError, Unsupported
+from impl.errors import (
+    Duplicate,
+    GroupOpen,
+    NegativeSize,
+    NotOwned,
+    OutOfRange,
+    PoolError,
+    Unsupported,
+    WrongDtype,
+)
 from properties.subjects.state_records import Record
 from reference import sizing as theirs
 
@@ -77,8 +86,21 @@ def test_slots_needed() -> None:
             Unsupported,
             "overlap",
         ),
+        (
+            {
+                "enable_mamba_extra_buffer": False,
+                "enable_mamba_extra_buffer_lazy": True,
+                "enable_overlap_schedule": False,
+            },
+            Unsupported,
+            "overlap",
+        ),
+        ({"mamba_layer_ids": (3, 1, 3)}, Duplicate, "layer 3 is named twice"),
+        ({"mamba_layer_ids": (-1,)}, NegativeSize, "a layer id must be at least 0, got -1"),
+        ({"mamba_size": "4", "mamba_pool": SimpleNamespace(size=4)}, WrongDtype, "mamba_size"),
+        ({"mamba_size": 2**31 - 1}, OutOfRange, "mamba_size"),
         ({"mamba_pool": SimpleNamespace(size=5)}, OutOfRange, "5 slots, mamba_size is 4"),
-        ({"mamba_size": -1}, NegativeSize, "at least 0"),
+        ({"mamba_size": -1}, NegativeSize, "mamba_size must be at least 0, got -1"),
     ],
 )
 def test_pools_that_cannot_be(options: dict[str, Any], kind: type[PoolError], words: str) -> None:

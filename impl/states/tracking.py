@@ -37,7 +37,7 @@ class TrackedRows(StateRows):
         lazy: bool,
         overlap: bool,
     ) -> None:
-        if extra_buffer and lazy and not overlap:
+        if lazy and not overlap:
             raise Unsupported("a lazy pool needs overlap: without it one place is all there is.")
         places = get_mamba_tracking_slots(extra_buffer=True, overlap=overlap)
         self.mamba_ping_pong_track_buffer_size = places

@@ -28,7 +28,7 @@ class TrackedRows(ReqToTokenPool):
         enable_overlap_schedule: bool = True,
     ) -> None:
         extra, lazy = enable_mamba_extra_buffer, enable_mamba_extra_buffer_lazy
-        if extra and lazy and not enable_overlap_schedule:
+        if lazy and not enable_overlap_schedule:
             raise Refused("Unsupported")
         self.lazy = extra and lazy
         places = get_mamba_tracking_slots(extra_buffer=True, overlap=enable_overlap_schedule)
