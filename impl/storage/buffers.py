@@ -1,0 +1,62 @@
+"""The buffers of a KV pool as bytes: where the row of a slot lies in each.
+
+Everything that concerns all of a pool's buffers alike (move, host copies, transfers, sizes,
+snapshots) is written once, over these. Spec: `spec/pools_states_sizing.md` §7, §10.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+_WIDTHS = (torch.int64, torch.int32, torch.int16, torch.uint8)
+
+
+@dataclass(frozen=True)
+class KVBuffer:
+    """One buffer of one layer; the row of slot s is `rows[s // per_group, s % per_group]`.
+
+    `name` says what it holds ("k", "v", "latent", "index_k", "index_scale"), `layer` is a global
+    layer id. `rows` are the widest words [groups, per_group, n] that a row and its place allow, on
+    the memory of the pool: whole rows of it are moved, whatever they mean.
+    """
+
+    name: str
+    layer: int
+    rows: torch.Tensor
+
+    @property
+    def per_group(self) -> int:
+        """Slots whose rows lie together, at one distance from each other."""
+        return self.rows.shape[1]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a slot's row."""
+        return self.rows.shape[2] * self.rows.element_size()
+
+    def gather(self, slots: torch.Tensor) -> torch.Tensor:
+        """The rows of slots int64 [k], words [k, n] in storage of their own. O(bytes)."""
+        if self.per_group == 1:
+            return self.rows[:, 0].index_select(0, slots)
+        return self.rows[slots // self.per_group, slots % self.per_group]
+
+    def scatter(self, slots: torch.Tensor, rows: torch.Tensor) -> None:
+        """Write words [k, n] into the rows of distinct slots int64 [k]. O(bytes)."""
+        if self.per_group == 1:
+            self.rows[:, 0].index_copy_(0, slots, rows)
+        else:
+            self.rows[slots // self.per_group, slots % self.per_group] = rows
+
+
+def plain(name: str, layer: int, tensor: torch.Tensor) -> KVBuffer:
+    """The buffer on a contiguous tensor [slots, …], a row for each slot."""
+    return grouped(name, layer, tensor.view(torch.uint8).view(tensor.shape[0], 1, -1))
+
+
+def grouped(name: str, layer: int, rows: torch.Tensor) -> KVBuffer:
+    """The buffer on bytes [groups, per_group, n], contiguous in their last axis."""
+    steps = (rows.shape[2], *rows.stride()[:2], rows.storage_offset())
+    width = next(each for each in _WIDTHS if all(step % each.itemsize == 0 for step in steps))
+    return KVBuffer(name, layer, rows.view(width))
