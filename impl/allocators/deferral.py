@@ -110,6 +110,10 @@ def mailbox(record: torch.Tensor) -> Mailbox:
     return CudaMailbox(record) if record.device.type == "cuda" else HostMailbox(record)
 
 
+#: the number of all calls that a graph replays
+CAPTURED = -1
+
+
 class Journal:
     """Calls that aren't known to be clear, the oldest first."""
 
@@ -133,6 +137,8 @@ class Journal:
 
     def find(self, number: int) -> Entry:
         """The entry of a call that isn't known to be clear."""
+        if number == CAPTURED:
+            return Entry(number, "a captured call", ())
         return next(entry for entry in self._entries if entry.number == number)
 
     def clear(self) -> None:
@@ -158,6 +164,13 @@ class Deferral:
         self._page_size = page_size
         self._validate = validate
         self._fault: Fault | None = None
+        #: whether a graph was captured that may be replayed at any time
+        self._is_captured = False
+
+    def captured(self) -> int:
+        """The number of a call under stream capture, which happens when a graph is replayed."""
+        self._is_captured = True
+        return CAPTURED
 
     def begin(self, call: str, fields: tuple[Any, ...]) -> int:
         """The number of a call about to be launched; the host has these `fields` before it."""
@@ -187,7 +200,7 @@ class Deferral:
     def check(self) -> None:
         """Wait for all calls so far, and raise the first fault of theirs."""
         self._raise_again()
-        if not self.journal:
+        if not self.journal and not self._is_captured:
             return
         numbers = self.record.tolist()
         self.mailbox.empty()

@@ -36,6 +36,13 @@ class KVBuffer:
         """Bytes of a slot's row."""
         return self.rows.shape[2] * self.rows.element_size()
 
+    def part(self, offset: int, size: int) -> KVBuffer:
+        """`size` bytes of every row, from byte `offset` on, as a buffer of their own. O(1)."""
+        if (offset, size) == (0, self.row_bytes):
+            return self
+        raw = self.rows.view(torch.uint8)[:, :, offset : offset + size]
+        return grouped(self.name, self.layer, raw)
+
     def gather(self, slots: torch.Tensor) -> torch.Tensor:
         """The rows of slots int64 [k], words [k, n] in storage of their own. O(bytes)."""
         if self.per_group == 1:
@@ -57,6 +64,8 @@ def plain(name: str, layer: int, tensor: torch.Tensor) -> KVBuffer:
 
 def grouped(name: str, layer: int, rows: torch.Tensor) -> KVBuffer:
     """The buffer on bytes [groups, per_group, n], contiguous in their last axis."""
-    steps = (rows.shape[2], *rows.stride()[:2], rows.storage_offset())
+    steps = [rows.shape[2], rows.stride(0), rows.storage_offset()]
+    if rows.shape[1] > 1:
+        steps.append(rows.stride(1))
     width = next(each for each in _WIDTHS if all(step % each.itemsize == 0 for step in steps))
     return KVBuffer(name, layer, rows.view(width))

@@ -10,6 +10,7 @@ operation, kernels and launchers together:
 - `slots`: a free of any slots, sorted by the caller.
 - `merge`: staged pages sorted into the free list.
 - `slot_moves`: rows of state tensors set, moved and collected by their ids.
+- `kv_rows`: rows of KV buffers written and moved by their slots.
 - `windows`: window pages that full pages let go of.
 
 All launchers but the last follow one protocol. `seq` is the number of the call, at least 1. While
@@ -37,6 +38,7 @@ class Device(NamedTuple):
     slots: ModuleType
     merge: ModuleType
     slot_moves: ModuleType
+    kv_rows: ModuleType
     windows: ModuleType
 
 
@@ -46,6 +48,7 @@ def load() -> Device:
     try:
         from impl.kernels.device import (
             extend,
+            kv_rows,
             merge,
             release,
             slot_moves,
@@ -60,4 +63,4 @@ def load() -> Device:
             f'backend "triton" needs {error.name}, which isn\'t installed: '
             'pip install triton numpy. Or use backend="torch".'
         ) from error
-    return Device(extend, take, release, slots, merge, slot_moves, windows)
+    return Device(extend, take, release, slots, merge, slot_moves, kv_rows, windows)

@@ -1,0 +1,205 @@
+"""The calls by slots that reach the buffers of a pool: look at the slots, then write, move, copy.
+
+In torch the slots are looked at on the host before anything is written. With `backend="triton"`
+the launch that writes looks at them itself: it writes all or nothing, and what is wrong reaches
+the host later (`settle`, `recover`). Under stream capture a write is legal: whose slots they are is
+read anew at every replay. Spec: `spec/core.md` §4, §7, §8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from impl import checks, kernels
+from impl.allocators.deferral import Deferral
+from impl.allocators.stream import Stream
+from impl.errors import BadLengths, Duplicate, Fault, OutOfRange, PoolError, Reserved, refuse
+from impl.kernels import device as kernels_of
+from impl.kernels import kv_rows as torch_form
+from impl.kernels.arrays import host_array
+from impl.kernels.device.pages import UNCLAIMED
+from impl.kernels.kv_rows import Part
+from impl.storage.buffers import KVBuffer
+
+#: what to do about each kind, for the end of its message
+ADVICE: dict[type[PoolError], str] = {
+    OutOfRange: "Use slots that the pool's allocator issued",
+    Reserved: "The first page belongs to padded lanes: no request's KV is there",
+    Duplicate: "Name each target once per call",
+}
+
+
+class Door:
+    """Slots `first`..`end` - 1 of some buffers; those below, negative ones too, are padding."""
+
+    def __init__(
+        self, first: int, end: int, *, device: torch.device, backend: str, validate: bool
+    ) -> None:
+        self.first, self.end = first, end
+        self.device = device
+        self.validate = validate
+        self.backend = kernels.resolve(backend, device)
+        self._stream: Stream | None = None
+        if self.backend == "triton":
+            kernels_of.load()
+            self.deferral = Deferral(device, page_size=1, validate=validate)
+            self.claim = torch.full((end,), UNCLAIMED, dtype=torch.int32, device=device)
+
+    # Faults
+
+    def enter(self, *, captured: bool = False) -> None:
+        """Raise what has arrived; the first call says which stream is the pool's."""
+        if captured:
+            return
+        if self._stream is None:
+            self._stream = Stream(self.device)
+        self._stream.require()
+        if self.backend == "triton":
+            self.deferral.poll()
+
+    def settle(self) -> None:
+        """Wait for all calls so far, and raise the first fault of theirs."""
+        if self.backend == "triton":
+            self.deferral.check()
+
+    def recover(self) -> None:
+        """Forget a fault: its call and those behind it have written nothing."""
+        if self.backend == "triton":
+            self.deferral.recover()
+
+    # Writes
+
+    def store(
+        self, call: str, parts: Sequence[Part], loc: torch.Tensor, limits: torch.Tensor | None
+    ) -> None:
+        """Write values of all parts to slots `loc`, int [n], which the caller has looked over.
+
+        With `limits` int [rows] lane (row, column) is written if its column is below its row's.
+        """
+        captured = self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+        self.enter(captured=captured)
+        if self.backend == "triton":
+            number = self.deferral.captured() if captured else self.deferral.begin(call, ())
+            kernels_of.load().kv_rows.store(
+                parts, loc, limits, first=self.first, end=self.end, record=self.deferral.record,
+                seq=number, validate=self.validate,
+            )  # fmt: skip
+            if not captured:
+                self.deferral.launched()
+            return
+        target = loc.to(torch.int64)
+        if limits is not None:
+            columns = torch.arange(loc.shape[0] // limits.shape[0], device=self.device)
+            committed = columns[None] < limits[:, None]
+            target = target.where(committed.flatten(), -1)
+        if self.validate or self.device.type == "cpu":
+            self._store_looked_over(call, parts, target)
+        else:
+            torch_form.store(parts, target, self.first, self.end)
+
+    def _store_looked_over(self, call: str, parts: Sequence[Part], target: torch.Tensor) -> None:
+        if not target.shape[0]:
+            return
+        least, most = _extremes(target)
+        if most >= self.end and self.validate:
+            refuse(call, outside(target.tolist(), self.end), ADVICE)
+        if least >= self.first and most < self.end:
+            for part in parts:
+                torch_form.put(part, target)
+        else:
+            torch_form.store(parts, target, self.first, self.end)
+
+    def move(
+        self, call: str, buffers: Sequence[KVBuffer], target: torch.Tensor, source: torch.Tensor
+    ) -> None:
+        """Row `source[i]` under slot `target[i]` in every buffer, at once. One launch for all."""
+        self.enter()
+        errors = [
+            checks.ids_fault(target, "tgt_loc", self.device),
+            checks.ids_fault(source, "src_loc", self.device),
+        ]
+        if not any(errors) and target.shape != source.shape:
+            found = f"{call}: {source.shape[0]} sources, {target.shape[0]} targets"
+            errors.append(BadLengths(f"{found}. Pair them."))
+        checks.raise_first(errors)
+        if self.backend == "triton":
+            kernels_of.load().kv_rows.move(
+                buffers, source, target, first=self.first, end=self.end, claim=self.claim,
+                record=self.deferral.record, seq=self.deferral.begin(call, ()),
+                validate=self.validate,
+            )  # fmt: skip
+            self.deferral.launched()
+            return
+        if self.validate:
+            refuse(call, faults_of(source.tolist(), target.tolist(), self.first, self.end), ADVICE)
+        source, target = source.to(torch.int64), target.to(torch.int64)
+        torch_form.move(buffers, source, target, self.first, self.end)
+
+    def require_held(self, call: str, indices: torch.Tensor, *, once: bool) -> torch.Tensor:
+        """The slots of a call that waits anyway, int64 [k]: none of the first page's."""
+        self.enter()
+        checks.require_ids(indices, "indices", self.device)
+        self.settle()
+        if self.validate:
+            named = indices.tolist()
+            written = named if once else []
+            faults = outside(named, self.end)
+            faults += [
+                Fault(Reserved, at, f"slot {slot} is reserved")
+                for at, slot in enumerate(named)
+                if slot < self.first
+            ]
+            refuse(call, faults + twice(written), ADVICE)
+        return indices.to(torch.int64)
+
+    def audit(self) -> list[str]:
+        """Claims left behind by a call."""
+        if self.backend != "triton":
+            return []
+        left = (self.claim != UNCLAIMED).nonzero()[:, 0].tolist()
+        return [f"I9: slot {slot} is claimed though no call is under way" for slot in left]
+
+
+def _extremes(target: torch.Tensor) -> tuple[int, int]:
+    """The smallest and the largest of slots, at least one."""
+    if target.device.type == "cpu":
+        array = host_array(target)
+        return int(array.min()), int(array.max())
+    least, most = torch.stack(target.aminmax()).tolist()
+    return least, most
+
+
+def outside(slots: Sequence[int], end: int) -> list[Fault]:
+    """Slots beyond the pool."""
+    return [
+        Fault(OutOfRange, at, f"slot {slot} is beyond {end - 1}, the last one")
+        for at, slot in enumerate(slots)
+        if slot >= end
+    ]
+
+
+def twice(slots: Sequence[int]) -> list[Fault]:
+    """Slots that are named again."""
+    first_at: dict[int, int] = {}
+    return [
+        Fault(Duplicate, at, f"slot {slot} was named at {first_at[slot]} already")
+        for at, slot in enumerate(slots)
+        if first_at.setdefault(slot, at) < at
+    ]
+
+
+def faults_of(source: list[int], target: list[int], first: int, end: int) -> list[Fault]:
+    """Everything wrong with a move; padded lanes are those whose target is padding."""
+    found = outside(target, end) + outside(source, end)
+    first_at: dict[int, int] = {}
+    for at, (read, write) in enumerate(zip(source, target, strict=True)):
+        if write < first:
+            continue
+        if read < first:
+            found.append(Fault(Reserved, at, f"slot {read} is reserved, and read from"))
+        if first_at.setdefault(write, at) < at:
+            named = f"slot {write} was named at {first_at[write]} already"
+            found.append(Fault(Duplicate, at, named))
+    return found
