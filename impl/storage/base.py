@@ -224,11 +224,18 @@ class KVCache(ABC):
         `BadLengths`, `WrongDtype`, `WrongDevice`, `WrongShape`, before anything is written.
         O(bytes). Spec: §8.
         """
+        self._restore(kv_cache_cpu, self._looked_over(kv_cache_cpu, indices))
+
+    def _looked_over(self, copy: HostCopy, indices: torch.Tensor) -> torch.Tensor:
+        """The slots that a copy is for, int64 [k]; nothing is wrong with either."""
         slots = self._door.require_held("load_cpu_copy", indices, once=True)
+        checks.raise_first([_copy_fault(copy, self._by_layer(), torch.split(slots, CHUNK))])
+        return slots
+
+    def _restore(self, copy: HostCopy, slots: torch.Tensor) -> None:
+        """Write a copy that was looked over."""
         chunks = torch.split(slots, CHUNK)
-        layers = self._by_layer()
-        checks.raise_first([_copy_fault(kv_cache_cpu, layers, chunks)])
-        for of_layer, saved in zip(layers, kv_cache_cpu, strict=True):
+        for of_layer, saved in zip(self._by_layer(), copy, strict=True):
             for chunk, rows in zip(chunks, saved, strict=True):
                 for buffer, words in zip(of_layer, rows, strict=True):
                     buffer.scatter(chunk, words.to(self.device))
@@ -252,11 +259,12 @@ class KVCache(ABC):
         return sum(each.rows.nbytes for each in self.buffers) / GIB
 
     def get_contiguous_buf_infos(self) -> tuple[list[int], list[int], list[int]]:
-        """Of each buffer: address, bytes, bytes of a page. O(buffers). Spec: §8."""
+        """Of each buffer of KV: address, bytes, bytes of a page. O(buffers). Spec: §8, A6."""
+        own = [each for each in self.buffers if each.name not in ("index_k", "index_scale")]
         return (
-            [each.rows.data_ptr() for each in self.buffers],
-            [each.rows.nbytes for each in self.buffers],
-            [each.row_bytes * self.page_size for each in self.buffers],
+            [each.rows.data_ptr() for each in own],
+            [each.rows.nbytes for each in own],
+            [each.row_bytes * self.page_size for each in own],
         )
 
     def translate_kv_indices_for_transfer(self, kv_indices: torch.Tensor) -> torch.Tensor:

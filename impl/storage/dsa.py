@@ -121,7 +121,7 @@ class DSATokenToKVPool(MLATokenToKVPool):
                 grouped(
                     name,
                     self.start_layer + local,
-                    pages[:, begin:end].unflatten(1, (self.page_size, -1)),
+                    by_slot(pages[:, begin:end], self.page_size),
                 )
                 for local, pages in enumerate(self.index_k_with_scale_buffer)
                 if pages.shape[0]
@@ -155,7 +155,7 @@ class DSATokenToKVPool(MLATokenToKVPool):
         local = self._arrived(call, layer_of(layer, None))
         rows = self.kv_buffer[local][:, 0].index_select(0, loc.to(torch.int64))
         border = rank + rank // TILE * SCALE_BYTES
-        tiles = rows[:, :rank].view(FP8).to(torch.float32).unflatten(1, (-1, TILE))
+        tiles = in_tiles(rows[:, :rank].view(FP8).to(torch.float32))
         scales = rows[:, rank:border].contiguous().view(torch.float32)
         dtype = dst_dtype or torch.bfloat16
         nope = (tiles * scales[:, :, None]).flatten(1).to(dtype)[:, None]
@@ -170,7 +170,7 @@ class DSATokenToKVPool(MLATokenToKVPool):
         """Index keys, fp8 or bytes [n, 128], and scales, float32 [n, 1], for slots int [n].
 
         Dropped slots and errors as `set_kv_buffer`; `Unsupported` for a layer without keys. O(n);
-        a launch for each of the two. Spec: §10.
+        one launch. Spec: §10.
         """
         call = "set_index_k_scale_buffer"
         loc = self._target(call, loc_info)
@@ -191,8 +191,11 @@ class DSATokenToKVPool(MLATokenToKVPool):
             next(each for each in self.buffers if (each.name, each.layer) == (name, layer))
             for name in ("index_k", "index_scale")
         )
-        self._door.store(call, [Part(keys, as_bytes(index_k), torch.uint8)], loc, None)
-        self._door.store(call, [Part(scales, as_bytes(index_k_scale), torch.uint8)], loc, None)
+        parts = [
+            Part(buffer, as_bytes(values), torch.uint8)
+            for buffer, values in ((keys, index_k), (scales, index_k_scale))
+        ]
+        self._door.store(call, parts, loc, None)
 
     def get_index_k_with_scale_buffer(self, layer_id: int) -> torch.Tensor:
         """Pages uint8 [pages, page_size * 132], once the layer has arrived. O(1). Spec: §10."""
@@ -217,8 +220,17 @@ class DSATokenToKVPool(MLATokenToKVPool):
         position = torch.arange(seq_len_sum, device=self.device) - (ends - seq_lens)[requests]
         page = page_indices.to(torch.int64)[requests, position // self.page_size]
         at, border = position % self.page_size, self.page_size * INDEX_HEAD_DIM
-        keys = pages[:, :border].unflatten(1, (self.page_size, -1))[page, at]
-        return keys, pages[:, border:].unflatten(1, (self.page_size, -1))[page, at]
+        keys = by_slot(pages[:, :border], self.page_size)[page, at]
+        return keys, by_slot(pages[:, border:], self.page_size)[page, at]
+
+    def get_state_buf_infos(self) -> tuple[list[int], list[int], list[int]]:
+        """Of each layer's index pages: address, bytes, bytes of a page; 0 where skipped. §10."""
+        every = self.index_k_with_scale_buffer
+        return (
+            [each.data_ptr() for each in every],
+            [each.nbytes for each in every],
+            [each[0].nbytes if each.shape[0] else 0 for each in every],
+        )
 
     def _with_keys(self, call: str, layer_id: Any) -> int:
         local = self._local(call, layer_id)
@@ -254,7 +266,7 @@ def _layout_faults(
 
 def quantised(nope: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Bytes of fp8 numbers [n, R] and of their tiles' scales [n, R / 128 * 4]; zeros scale by 0."""
-    tiles = nope.to(torch.float32).unflatten(1, (-1, TILE))
+    tiles = in_tiles(nope.to(torch.float32))
     scales = tiles.abs().amax(2) / torch.finfo(FP8).max
     divisors = scales.where(scales > 0, 1.0)[:, :, None]
     codes = encoded(tiles / divisors, FP8, None)
@@ -264,3 +276,16 @@ def quantised(nope: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def as_bytes(values: torch.Tensor) -> torch.Tensor:
     """Values [n, w] as bytes [n, w * their size]."""
     return values.contiguous().view(torch.uint8)
+
+
+def by_slot(pages: torch.Tensor, page_size: int) -> torch.Tensor:
+    """Bytes [pages, n] of whole pages as [pages, page_size, n / page_size]; a view."""
+    step = pages.shape[1] // page_size
+    return pages.as_strided(
+        (pages.shape[0], page_size, step), (pages.stride(0), step, 1), pages.storage_offset()
+    )
+
+
+def in_tiles(values: torch.Tensor) -> torch.Tensor:
+    """Values [n, R] as [n, R / 128, 128]."""
+    return values.reshape(values.shape[0], -1, TILE)

@@ -135,10 +135,17 @@ def _named(i, m, loc, limits, steps, first, LIMITED: tl.constexpr):
     return tl.where(m, slot, first - 1)
 
 
+@helper
+def _offset(slot, group_step, step, per_group):
+    """Where the rows of slots begin in a buffer, in its words."""
+    group = slot // per_group
+    return group * group_step + (slot - group * per_group) * step
+
+
 @kernel
 def store_rows(
-    a, a_step: int, a_width: int, a_out, a_out_step: int, a_scale,
-    b, b_step: int, b_width: int, b_out, b_out_step: int, b_scale,
+    a, a_step: int, a_width: int, a_out, a_group: int, a_row: int, a_per: int, a_scale,
+    b, b_step: int, b_width: int, b_out, b_group: int, b_row: int, b_per: int, b_scale,
     loc, limits, steps: int, count: int, first: int, end: int, record, seq: int,
     FORMAT: tl.constexpr, BITS: tl.constexpr, A_SCALED: tl.constexpr, B_SCALED: tl.constexpr,
     LIMITED: tl.constexpr, CHECKED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -167,10 +174,10 @@ def store_rows(
     to = tl.where(live, slot, 0)
     m = live[:, None] & (at < a_width)[None, :]
     value = _values(a, i[:, None] * a_step + at[None, :], m, a_scale, FORMAT, BITS, A_SCALED)
-    tl.store(a_out + to[:, None] * a_out_step + at[None, :], value, mask=m)
+    tl.store(a_out + _offset(to, a_group, a_row, a_per)[:, None] + at[None, :], value, mask=m)
     m = live[:, None] & (at < b_width)[None, :]
     value = _values(b, i[:, None] * b_step + at[None, :], m, b_scale, FORMAT, BITS, B_SCALED)
-    tl.store(b_out + to[:, None] * b_out_step + at[None, :], value, mask=m)
+    tl.store(b_out + _offset(to, b_group, b_row, b_per)[:, None] + at[None, :], value, mask=m)
 
 
 @helper
@@ -236,11 +243,8 @@ def check_moves(
 @helper
 def _places(table, slot, columns, words):
     """Where columns of slots' rows lie in the buffer that a line of the table describes."""
-    step, group_step, per_group = tl.load(table + 1), tl.load(table + 2), tl.load(table + 3)
-    group = slot // per_group
-    offset = group * group_step + (slot - group * per_group) * step
-    base = tl.load(table).to(words.dtype)
-    return base + offset[:, None] + columns[None, :]
+    offset = _offset(slot, tl.load(table + 2), tl.load(table + 1), tl.load(table + 3))
+    return tl.load(table).to(words.dtype) + offset[:, None] + columns[None, :]
 
 
 @kernel
@@ -294,8 +298,10 @@ def store(
     (a, a_out, a_scale), (b, b_out, b_scale) = ready
     width = max(a.shape[1], b.shape[1])
     store_rows[(triton.cdiv(count, ROWS), max(1, triton.cdiv(width, COLUMNS)))](
-        a, a.stride(0), a.shape[1], a_out, a_out.stride(0), record if a_scale is None else a_scale,
-        b, b.stride(0), b.shape[1], b_out, b_out.stride(0), record if b_scale is None else b_scale,
+        a, a.stride(0), a.shape[1], a_out, a_out.stride(0), a_out.stride(1), a_out.shape[1],
+        record if a_scale is None else a_scale,
+        b, b.stride(0), b.shape[1], b_out, b_out.stride(0), b_out.stride(1), b_out.shape[1],
+        record if b_scale is None else b_scale,
         loc, loc if limits is None else limits,
         1 if limits is None else count // limits.shape[0], count, first, end, record, seq,
         FORMAT=RAW if raw else FORMATS[parts[0].dtype],
@@ -306,9 +312,9 @@ def store(
 
 
 def _ready(part: Part, raw: bool) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Values [n, w], rows [slots, …] from where they are written on, and the scale, float32 [1]."""
+    """Values [n, w], the rows [groups, slots, …] that they go to, the scale as float32 [1]."""
     size = part.values.shape[1] * part.dtype.itemsize
-    rows = part.buffer.part(part.offset, size).rows[:, 0]
+    rows = part.buffer.part(part.offset, size).rows
     if raw:
         return words_like(part.values, rows), rows, None
     values = part.values.contiguous()
