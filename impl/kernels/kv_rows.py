@@ -18,8 +18,12 @@ FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz)
 
 
+# So few rows that views of them would cost more than the rows.
+_FEW = 8
+
+
 class Part(NamedTuple):
-    """Values [n, w] of a pool's type, or to be converted to it, for n rows of a buffer."""
+    """Values [n, …] of a pool's type, or to be converted to it, for n rows of a buffer."""
 
     buffer: KVBuffer
     values: torch.Tensor
@@ -58,10 +62,9 @@ def one(scale: torch.Tensor | float, device: torch.device) -> torch.Tensor:
 
 def words_like(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """Values [n, w], contiguous in their rows, as words of the width of `rows`."""
-    flat = values.contiguous().view(torch.uint8)
-    if flat.storage_offset() % rows.element_size():
-        flat = flat.clone()
-    return flat.view(rows.dtype)
+    if not values.is_contiguous() or values.storage_offset() * values.itemsize % rows.itemsize:
+        values = values.clone(memory_format=torch.contiguous_format)
+    return values.view(rows.dtype)
 
 
 def store(parts: Sequence[Part], target: torch.Tensor, first: int, end: int) -> None:
@@ -77,7 +80,17 @@ def store(parts: Sequence[Part], target: torch.Tensor, first: int, end: int) -> 
 
 def put(part: Part, target: torch.Tensor, live: torch.Tensor | None = None) -> None:
     """Write values[i] to slot `target[i]`, zeros where it isn't `live`."""
-    values = encoded(part.values, part.dtype, part.scale)
+    values, tensor = part.values, part.buffer.tensor
+    if (
+        tensor is not None
+        and live is None
+        and target.shape[0] < _FEW
+        and values.dtype is tensor.dtype
+        and values.shape[1:] == tensor.shape[1:]
+    ):
+        tensor.index_put_((target,), values)
+        return
+    values = encoded(values, part.dtype, part.scale).reshape(target.shape[0], -1)
     buffer = part.buffer.part(part.offset, values.shape[1] * values.element_size())
     words = words_like(values, buffer.rows)
     if live is not None:

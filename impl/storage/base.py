@@ -168,6 +168,15 @@ class KVCache(ABC):
             checks.require_ids(loc, "loc", self.device)
         return loc
 
+    def _fit(self, values: Any, due: tuple[int, ...]) -> bool:
+        """Whether nothing is wrong with values of a write; what seems to be is searched for."""
+        return (
+            isinstance(values, torch.Tensor)
+            and (values.dtype is self.dtype or values.dtype in FLOATS)
+            and values.shape == due
+            and values.device == self.device
+        )
+
     def _values_fault(
         self, call: str, name: str, values: Any, due: tuple[int, ...]
     ) -> PoolError | None:

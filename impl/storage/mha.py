@@ -129,18 +129,25 @@ class MHATokenToKVPool(KVCache):
         self, call: str, layer_id: Any, loc: torch.Tensor, limits: torch.Tensor | None,
         cache_k: Any, cache_v: Any, k_scale: Scale, v_scale: Scale,
     ) -> None:  # fmt: skip
-        local = self._local(call, layer_id)
-        n = loc.shape[0]
-        faults = [
-            self._values_fault(call, "cache_k", cache_k, (n, self.head_num, self.head_dim)),
-            self._values_fault(call, "cache_v", cache_v, (n, self.head_num, self.v_head_dim)),
-            *checks.collected(lambda: same_dtype(call, cache_k, cache_v)),
-            *scale_faults(call, self.device, k_scale=k_scale, v_scale=v_scale),
-        ]
-        checks.raise_first(faults)
+        local, n = self._local(call, layer_id), loc.shape[0]
+        due = (n, self.head_num, self.head_dim), (n, self.head_num, self.v_head_dim)
+        if not (
+            self._fit(cache_k, due[0])
+            and self._fit(cache_v, due[1])
+            and cache_k.dtype == cache_v.dtype
+            and k_scale is v_scale is None
+        ):
+            checks.raise_first(
+                [
+                    self._values_fault(call, "cache_k", cache_k, due[0]),
+                    self._values_fault(call, "cache_v", cache_v, due[1]),
+                    *checks.collected(lambda: same_dtype(call, cache_k, cache_v)),
+                    *scale_faults(call, self.device, k_scale=k_scale, v_scale=v_scale),
+                ]
+            )
         parts = [
-            Part(self.buffers[local], cache_k.reshape(n, -1), self.dtype, k_scale),
-            Part(self.buffers[self.layer_num + local], cache_v.reshape(n, -1), self.dtype, v_scale),
+            Part(self.buffers[local], cache_k, self.dtype, k_scale),
+            Part(self.buffers[self.layer_num + local], cache_v, self.dtype, v_scale),
         ]
         self._door.store(call, parts, loc, limits)
 
@@ -205,7 +212,7 @@ class MHATokenToKOnlyPool(KVCache):
                 *scale_faults(call, self.device, k_scale=k_scale),
             ]
         )
-        part = Part(self.buffers[local], cache_k.reshape(n, -1), self.dtype, k_scale)
+        part = Part(self.buffers[local], cache_k, self.dtype, k_scale)
         self._door.store(call, [part], loc, None)
 
     def get_kv_size_bytes(self) -> tuple[int, int]:

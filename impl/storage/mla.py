@@ -108,7 +108,7 @@ class MLATokenToKVPool(KVCache):
                 *scale_faults(call, self.device, k_scale=k_scale),
             ]
         )
-        part = Part(self.buffers[local], cache_k.reshape(n, -1), self.dtype, k_scale)
+        part = Part(self.buffers[local], cache_k, self.dtype, k_scale)
         self._door.store(call, [part], loc, None)
 
     def set_mla_kv_buffer(

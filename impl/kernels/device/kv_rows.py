@@ -313,11 +313,11 @@ def store(
 
 def _ready(part: Part, raw: bool) -> tuple[Tensor, Tensor, Tensor | None]:
     """Values [n, w], the rows [groups, slots, …] that they go to, the scale as float32 [1]."""
-    size = part.values.shape[1] * part.dtype.itemsize
-    rows = part.buffer.part(part.offset, size).rows
+    values = part.values.reshape(part.values.shape[0], -1)
+    rows = part.buffer.part(part.offset, values.shape[1] * part.dtype.itemsize).rows
     if raw:
-        return words_like(part.values, rows), rows, None
-    values = part.values.contiguous()
+        return words_like(values, rows), rows, None
+    values = values.contiguous()
     if values.dtype is torch.bfloat16:
         values = values.view(torch.int16)
     scale = None if part.scale is None else one(part.scale, values.device)
