@@ -12,19 +12,32 @@ from impl.states.mamba import MambaPool
 from impl.states.ngram import NGramPool
 from impl.states.short_conv import ShortConvPool
 from impl.states.slots import MambaSlotAllocator
+from impl.storage.dsa import DSATokenToKVPool
+from impl.storage.hybrid_linear import HybridLinearKVPool
+from impl.storage.mha import MHATokenToKOnlyPool, MHATokenToKVPool
+from impl.storage.mla import MLATokenToKVPool
 from impl.storage.swa import BaseSWAKVPool, StoragelessSWAKVPool
+from impl.storage.swa_kv import SWAKVPool
+from impl.storage.write_loc import KVWriteLoc
 
 __all__ = [
     "BaseSWAKVPool",
     "BaseTokenToKVPoolAllocator",
+    "DSATokenToKVPool",
     "Handle",
+    "HybridLinearKVPool",
     "HybridReqToTokenPool",
+    "KVWriteLoc",
+    "MHATokenToKOnlyPool",
+    "MHATokenToKVPool",
+    "MLATokenToKVPool",
     "MambaPool",
     "MambaSlotAllocator",
     "NGramPool",
     "PagedTokenToKVPoolAllocator",
     "PoolError",
     "ReqToTokenPool",
+    "SWAKVPool",
     "SWATokenToKVPoolAllocator",
     "ShortConvPool",
     "StoragelessSWAKVPool",

@@ -21,6 +21,8 @@ from properties.systems.growth import Extend
 from properties.systems.hybrid_rows import HybridRowsConfig
 from properties.systems.hybrid_rows_commands import Admit as AdmitHybrid
 from properties.systems.hybrid_rows_commands import FirstExtend, Reserve
+from properties.systems.kv_pools import KINDS, PACKED, KVPoolsConfig
+from properties.systems.kv_pools_commands import Write
 from properties.systems.paged import PagedConfig
 from properties.systems.paged_rows import Extend as ExtendBeside
 from properties.systems.paged_rows import PagedRowsConfig
@@ -102,6 +104,7 @@ OPENING: dict[str, Callable[[Any], tuple[Command, ...]]] = {
     "paged_rows": lambda config: (Admit(tuple(range(config.rows))),),
     "overlap": lambda config: (Admit(tuple(range(config.rows))),),
     "state_pools": lambda config: (AdmitState((0,), 0),),
+    "kv_pools": lambda config: (Write(0, 2, 0, 0, 0, 0, False),),
     "hybrid_rows": lambda config: (AdmitHybrid((0,)), FirstExtend((0,)), Reserve(1)),
 }
 # What decides what can follow, and neither side shows: held by actors, sessions, or on the host.
@@ -131,6 +134,16 @@ TINY["state_pools"] = [
         rows=1, tree=False, short_conv=short_conv, ngram=ngram, narrow=False,
     )
     for size, draft, short_conv, ngram in ((2, 0, 0, 0), (1, 1, 1, 1))
+]  # fmt: skip
+TINY["kv_pools"] = [
+    KVPoolsConfig(
+        family=KINDS.index(kind), stored=stored, page_size=1, pages=2, layers=1, start=0, heads=1,
+        dim=1, v_dim=1, marked=marked,
+    )
+    for kind, stored, marked in (
+        ("mha", 1, True), ("k_only", 0, False), ("mla", 2, False), ("dsa", 3, False),
+        ("packed", PACKED, False), ("hybrid", 4, False), ("swa", 5, False),
+    )
 ]  # fmt: skip
 TINY["hybrid_rows"] = [
     HybridRowsConfig(size=size, mamba_size=slots, places=places, lazy=lazy)

@@ -18,6 +18,9 @@ READ_BY_THE_HARNESS = frozenset(
         "run_deferred_mamba", "mamba2_layer_cache",
         "size", "size_swa", "full_available_size", "swa_available_size", "swa_req_ring",
         "swa_ring_cost_tokens",
+        # attributes of KV pools
+        "num_rows", "buffers", "cpu_copy_carries_mamba", "swa_uses_full_indices", "swa_kv_pool",
+        "request_window", "swa_req_ring_size",
     }
 )  # fmt: skip
 

@@ -90,7 +90,7 @@ def put(part: Part, target: torch.Tensor, live: torch.Tensor | None = None) -> N
     ):
         tensor.index_put_((target,), values)
         return
-    values = encoded(values, part.dtype, part.scale).reshape(target.shape[0], -1)
+    values = encoded(values, part.dtype, part.scale).flatten(1)
     buffer = part.buffer.part(part.offset, values.shape[1] * values.element_size())
     words = words_like(values, buffer.rows)
     if live is not None:

@@ -80,6 +80,8 @@ class Door:
         """
         captured = self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
         self.enter(captured=captured)
+        if not loc.shape[0]:
+            return
         if self.backend == "triton":
             number = self.deferral.captured() if captured else self.deferral.begin(call, ())
             kernels_of.load().kv_rows.store(
@@ -100,8 +102,6 @@ class Door:
             torch_form.store(parts, target, self.first, self.end)
 
     def _store_looked_over(self, call: str, parts: Sequence[Part], target: torch.Tensor) -> None:
-        if not target.shape[0]:
-            return
         least, most = _extremes(target)
         if most >= self.end and self.validate:
             refuse(call, outside(target.tolist(), self.end), ADVICE)

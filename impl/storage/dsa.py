@@ -275,6 +275,10 @@ def quantised(nope: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def as_bytes(values: torch.Tensor) -> torch.Tensor:
     """Values [n, w] as bytes [n, w * their size]."""
+    if not values.numel():
+        return values.new_empty(
+            values.shape[0], values.shape[1] * values.itemsize, dtype=torch.uint8
+        )
     return values.contiguous().view(torch.uint8)
 
 
@@ -288,4 +292,4 @@ def by_slot(pages: torch.Tensor, page_size: int) -> torch.Tensor:
 
 def in_tiles(values: torch.Tensor) -> torch.Tensor:
     """Values [n, R] as [n, R / 128, 128]."""
-    return values.reshape(values.shape[0], -1, TILE)
+    return values.reshape(values.shape[0], values.shape[1] // TILE, TILE)

@@ -137,9 +137,7 @@ class MLATokenToKVPool(KVCache):
                 *checks.collected(lambda: same_dtype(call, cache_k_nope, cache_k_rope)),
             ]
         )
-        self._store_parts(
-            call, local, loc, cache_k_nope.reshape(n, -1), cache_k_rope.reshape(n, -1)
-        )
+        self._store_parts(call, local, loc, cache_k_nope.flatten(1), cache_k_rope.flatten(1))
 
     def _store_parts(
         self, call: str, local: int, loc: torch.Tensor, nope: torch.Tensor, rope: torch.Tensor

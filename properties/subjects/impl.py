@@ -18,7 +18,7 @@ from impl.states.slots import MambaSlotAllocator
 from properties.commands import Call
 from properties.interpreter import kernels_run
 from properties.invariants import violation
-from properties.subjects import impl_states
+from properties.subjects import impl_states, kv_pools
 from properties.subjects.protocol import Memory, Subject, TensorSubject
 from properties.subjects.reference import TABLE_CALLS, EchoCache, Requests
 
@@ -197,7 +197,7 @@ def systems(backend: str) -> frozenset[str]:
     """The systems that a backend of ours has here: kernels need triton to run."""
     found = {"rows", "state_slots", "hybrid_rows"}
     if backend != "triton" or kernels_run():
-        found |= {"token", "paged", "paged_rows", "overlap", "state_pools"}
+        found |= {"token", "paged", "paged_rows", "overlap", "state_pools", "kv_pools"}
     if backend != "triton":
         found.add("swa")
     if backend != "torch" and kernels_run():
@@ -240,7 +240,9 @@ def make(system: str, config: Any, **options: Any) -> ImplSubject:
 
 
 #: systems of other things than allocators → what makes their subject of a config and a device
-ELSEWHERE: dict[str, Callable[..., Subject]] = {"state_pools": impl_states.make}
+ELSEWHERE: dict[str, Callable[..., Subject]] = {
+    "state_pools": impl_states.make, "kv_pools": kv_pools.make,
+}  # fmt: skip
 
 
 def build(system: str, config: Any, **options: Any) -> Subject:

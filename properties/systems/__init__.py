@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from properties.systems.deferred import PAGED_DEFERRED, TOKEN_DEFERRED
 from properties.systems.hybrid_rows import HYBRID_ROWS
+from properties.systems.kv_pools import KV_POOLS
 from properties.systems.overlap import OVERLAP
 from properties.systems.paged import PAGED
 from properties.systems.paged_rows import PAGED_ROWS
@@ -20,7 +21,7 @@ from properties.systems.token import TOKEN
 
 TOKENS = (ROWS, TOKEN, PAGED, PAGED_ROWS, OVERLAP, SWA, TOKEN_DEFERRED, PAGED_DEFERRED)
 STATES = (STATE_POOLS, STATE_SLOTS, HYBRID_ROWS)
-SYSTEMS: dict[str, System] = {system.name: system for system in (*TOKENS, *STATES)}
+SYSTEMS: dict[str, System] = {system.name: system for system in (*TOKENS, *STATES, KV_POOLS)}
 
 #: those whose commands are recorded from outside, not drawn
 RECORDED: dict[str, System] = {system.name: system for system in (TOKEN_RAW, PAGED_RAW)}

@@ -5,6 +5,7 @@ because no two machines agree on them. Spec: `spec/core.md` §8.
 """
 
 import math
+from functools import cache
 from typing import NamedTuple
 
 
@@ -62,6 +63,7 @@ def decode(code: int, dtype: str) -> float:
     return -value if sign else value
 
 
+@cache
 def plain(code: int, dtype: str) -> int:
     """The code that stands for it: every NaN is one."""
     return TYPES[dtype].nan if math.isnan(decode(code, dtype)) else code
@@ -111,6 +113,7 @@ def divided(code: int, dtype: str, scale: float) -> int:
     return encode(as_float32, dtype)
 
 
+@cache
 def converted(code: int, source: str, dtype: str, scale: float | None) -> int:
     """The code that a value of type `source` is stored as; its own where the types agree."""
     if source == dtype:

@@ -313,7 +313,7 @@ def store(
 
 def _ready(part: Part, raw: bool) -> tuple[Tensor, Tensor, Tensor | None]:
     """Values [n, w], the rows [groups, slots, …] that they go to, the scale as float32 [1]."""
-    values = part.values.reshape(part.values.shape[0], -1)
+    values = part.values.flatten(1)
     rows = part.buffer.part(part.offset, values.shape[1] * part.dtype.itemsize).rows
     if raw:
         return words_like(values, rows), rows, None
