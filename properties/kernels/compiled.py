@@ -33,7 +33,14 @@ VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
     "slot_moves.fill_rows": {},
     "slot_moves.move_rows": {"FROM": BOTH, "TO": BOTH},
     "windows.resolve_pages": {},
-}
+    # one for each way to make codes, raw rows among them
+    "kv_rows.store_rows": {
+        "FORMAT": (0, 1, 2, 3, 4, 5), "BITS": (True,), "A_SCALED": (True,), "B_SCALED": (False,),
+        "LIMITED": (True,), "CHECKED": (True,), "LANES": (4,), "COLUMNS": (256,),
+    },
+    "kv_rows.check_moves": {},
+    "kv_rows.move_slots": {"LANES": (32,), "WORDS": (32,)},
+}  # fmt: skip
 POINTERS = {
     "states": "*u8",
     "holder_row": "*i32",
@@ -46,6 +53,12 @@ POINTERS = {
     "rows": "*i32",
     "slots": "*i32",
     "values": "*i32",
+    # bits of bfloat16
+    "a": "*i16",
+    "b": "*i16",
+    "a_scale": "*fp32",
+    "b_scale": "*fp32",
+    "limits": "*i32",
 }
 
 
@@ -81,7 +94,7 @@ def stride_uses(kernel: Any, ptx: str) -> list[str]:
     A product of 32 bits may be a multiplication of 64 bits, cut afterwards.
     """
     names = [param.name for param in kernel.params if not param.is_constexpr]
-    at = names.index("row_stride")
+    at = names.index("row_stride" if "row_stride" in names else "a_row")
     found = re.search(rf"ld\.param\.(\w+)\s+(%\w+), \[\w+_param_{at}\]", ptx)
     if found is None:
         return []
@@ -103,7 +116,8 @@ def compile_one(kernel: Any, constexprs: dict[str, Any], target: Any) -> dict[st
     from impl.kernels.device.common import BLOCK, OPTIONS
 
     compiler: Any = triton.compile
-    source = ASTSource(kernel, signature(kernel), constexprs={**constexprs, "BLOCK": BLOCK})
+    tiled = {"BLOCK": BLOCK} if "BLOCK" in kernel.arg_names else {}
+    source = ASTSource(kernel, signature(kernel), constexprs={**constexprs, **tiled})
     # Torch may be built for no GPU, or for another: what a launch on the target has.
     options = {k: v for k, v in OPTIONS.items() if k != "maxnreg" or target.backend == "cuda"}
     log = io.StringIO()
@@ -119,7 +133,7 @@ def compile_one(kernel: Any, constexprs: dict[str, Any], target: Any) -> dict[st
         "spilled": re.findall(r"(\d+) bytes spill (?:stores|loads)", text),
     }
     through_rows = constexprs.get("ROWS") or constexprs.get("SOURCE") == 3
-    if through_rows or any(param.name == "layer_stride" for param in kernel.params):
+    if through_rows or any(param.name in ("layer_stride", "a_row") for param in kernel.params):
         report["stride"] = stride_uses(kernel, made.asm["ptx"])
     return report
 

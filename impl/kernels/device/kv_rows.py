@@ -100,28 +100,27 @@ def _from_bfloat16(bits):
 def _values(source, at, m, scale, FORMAT: tl.constexpr, BITS: tl.constexpr, SCALED: tl.constexpr):
     """What is stored for the values at some places, of which bfloat16 ones come as `BITS`."""
     value = tl.load(source + at, mask=m, other=0)
-    if FORMAT == _RAW:
-        return value
-    if BITS:
-        x = _from_bfloat16(value)
-    else:
-        x = value.to(tl.float32)
-    if SCALED:
-        x = tl.div_rn(x, tl.zeros_like(x) + tl.load(scale))
-        # the quotient is of the values' type
-        if BITS:
-            x = _from_bfloat16(_to_bfloat16(x))
+    stored = value
+    if FORMAT != _RAW:
+        x = _from_bfloat16(value) if BITS else value.to(tl.float32)
+        if SCALED:
+            x = tl.div_rn(x, tl.zeros_like(x) + tl.load(scale))
+            # the quotient is of the values' type
+            if BITS:
+                x = _from_bfloat16(_to_bfloat16(x))
+            else:
+                x = x.to(value.dtype).to(tl.float32)
+        if FORMAT == _PLAIN:
+            stored = x
+        elif FORMAT == _BFLOAT16:
+            stored = _to_bfloat16(x)
+        elif FORMAT == _E4M3FN:
+            stored = _to_fp8(x, 3, 7, 0x7E, 0x7F, True)
+        elif FORMAT == _E5M2:
+            stored = _to_fp8(x, 2, 15, 0x7B, 0x7F, True)
         else:
-            x = x.to(value.dtype).to(tl.float32)
-    if FORMAT == _PLAIN:
-        return x
-    if FORMAT == _BFLOAT16:
-        return _to_bfloat16(x)
-    if FORMAT == _E4M3FN:
-        return _to_fp8(x, 3, 7, 0x7E, 0x7F, True)
-    if FORMAT == _E5M2:
-        return _to_fp8(x, 2, 15, 0x7B, 0x7F, True)
-    return _to_fp8(x, 3, 8, 0x7F, 0x80, False)
+            stored = _to_fp8(x, 3, 8, 0x7F, 0x80, False)
+    return stored
 
 
 @helper
@@ -148,7 +147,7 @@ def store_rows(
     b, b_step: int, b_width: int, b_out, b_group: int, b_row: int, b_per: int, b_scale,
     loc, limits, steps: int, count: int, first: int, end: int, record, seq: int,
     FORMAT: tl.constexpr, BITS: tl.constexpr, A_SCALED: tl.constexpr, B_SCALED: tl.constexpr,
-    LIMITED: tl.constexpr, CHECKED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    LIMITED: tl.constexpr, CHECKED: tl.constexpr, LANES: tl.constexpr, COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A program for each tile of lanes and columns; of two parts, the second may have no width."""
@@ -166,7 +165,7 @@ def store_rows(
                 named = _named(i, i >= 0, loc, limits, steps, first, LIMITED)
                 write_record(record, seq, key, named, 0, 0, _BEYOND, 0)
         clear = clear & (key == NO_FAULT)
-    i = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS).to(tl.int64)
+    i = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES).to(tl.int64)
     at = tl.program_id(1).to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS).to(tl.int64)
     slot = _named(i, i < count, loc, limits, steps, first, LIMITED)
     # a mask that a scalar is part of would be no mask in the interpreter
@@ -241,27 +240,27 @@ def check_moves(
 
 
 @helper
-def _places(table, slot, columns, words):
-    """Where columns of slots' rows lie in the buffer that a line of the table describes."""
-    offset = _offset(slot, tl.load(table + 2), tl.load(table + 1), tl.load(table + 3))
-    return tl.load(table).to(words.dtype) + offset[:, None] + columns[None, :]
+def _places(line, slot, columns, words):
+    """Where columns of slots' rows lie in the buffer that a line describes."""
+    offset = _offset(slot, tl.load(line + 2), tl.load(line + 1), tl.load(line + 3))
+    return tl.load(line).to(words.dtype) + offset[:, None] + columns[None, :]
 
 
 @kernel
 def move_slots(
-    table, words, scratch, source, target, count: int, first: int, end: int, tiles: int, record,
+    lines, words, scratch, source, target, count: int, first: int, end: int, tiles: int, record,
     LANES: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
     """A program for each tile of each buffer's rows: all that it moves is read before it writes.
 
-    `table` int64 [buffers, 5]: address, distance of slots, of groups, slots of a group, words of
+    `lines` int64 [buffers, 5]: address, distance of slots, of groups, slots of a group, words of
     a row, in words of the type that `words` has. `scratch` has a place for each that is moved.
     """
     # nobody, where something is wrong
     moved = tl.where(tl.load(record) == 0, count, 0)
     program = tl.program_id(0).to(tl.int64)
     buffer = program // tiles
-    line = table + buffer * 5
+    line = lines + buffer * 5
     columns = (program - buffer * tiles) * WORDS + tl.arange(0, WORDS).to(tl.int64)
     wide = (columns < tl.load(line + 4))[None, :]
     kept = scratch + program * count * WORDS
@@ -307,7 +306,7 @@ def store(
         FORMAT=RAW if raw else FORMATS[parts[0].dtype],
         BITS=parts[0].values.dtype is torch.bfloat16,
         A_SCALED=a_scale is not None, B_SCALED=b_scale is not None, LIMITED=limits is not None,
-        CHECKED=validate, ROWS=ROWS, COLUMNS=COLUMNS, BLOCK=BLOCK, **OPTIONS,
+        CHECKED=validate, LANES=ROWS, COLUMNS=COLUMNS, BLOCK=BLOCK, **OPTIONS,
     )  # fmt: skip
 
 
