@@ -26,6 +26,20 @@ PLACES = {LOAD: (0, 1), STORE: (0, 2), ATOMIC: (1, 3)}
 OTHER, POISON = 2, (-2, 12)
 
 
+#: what launches reach by an address in a table
+_BESIDE: list[torch.Tensor] = []
+
+
+@contextmanager
+def beside(*tensors: torch.Tensor) -> Iterator[None]:
+    """Launches in here may touch these too, whose addresses they are told."""
+    _BESIDE.extend(tensors)
+    try:
+        yield
+    finally:
+        del _BESIDE[-len(tensors) :]
+
+
 class OutsideTheFence(AssertionError):
     """A lane touched what no argument of the launch holds, or what another lane wrote."""
 
@@ -85,7 +99,7 @@ class _Fence:
             arguments = (*found[0], *found[1].values())
             if any(each is None for each in arguments):
                 raise OutsideTheFence("an argument is None: compiled, that is a variant of its own")
-            given = [each for each in arguments if torch.is_tensor(each)]
+            given = [each for each in (*arguments, *_BESIDE) if torch.is_tensor(each)]
             extents = [_extent(each) for each in given if each.numel()]
             self.lows, self.highs = np.array(extents, np.int64).reshape(-1, 2).T
             self.contended = np.zeros(len(extents), bool)
