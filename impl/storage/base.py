@@ -337,29 +337,30 @@ def _copy_fault(
         return WrongDtype(f"load_cpu_copy: a copy is a list, got {type(copy).__name__}.")
     if len(copy) != len(layers):
         return WrongShape(f"load_cpu_copy: a copy of {len(copy)} layers, {len(layers)} are due.")
+    due = [chunk.shape[0] for chunk in chunks]
     for of_layer, saved in zip(layers, copy, strict=True):
         counts = [rows[0].shape[0] if rows else 0 for rows in saved]
-        due = [chunk.shape[0] for chunk in chunks]
         if of_layer and counts != due:
             found = f"a copy of {sum(counts)} slots for {sum(due)}"
             return BadLengths(f"load_cpu_copy: {found}. Pair them.")
-        for rows in saved:
+        for rows, count in zip(saved, due, strict=False):
             if len(rows) != len(of_layer):
                 found = f"a copy of {len(rows)} buffers, {len(of_layer)} are due"
                 return WrongShape(f"load_cpu_copy: {found}.")
             for words, buffer in zip(rows, of_layer, strict=True):
-                fault = _words_fault(words, buffer)
+                fault = _words_fault(words, buffer, count)
                 if fault is not None:
                     return fault
     return None
 
 
-def _words_fault(words: Any, buffer: KVBuffer) -> PoolError | None:
+def _words_fault(words: Any, buffer: KVBuffer, count: int) -> PoolError | None:
     name = f"load_cpu_copy: {buffer.name} of layer {buffer.layer}"
     if not isinstance(words, torch.Tensor) or words.dtype != buffer.rows.dtype:
         return WrongDtype(f"{name}: {buffer.rows.dtype} is due. Load what get_cpu_copy gave.")
     if words.device.type != "cpu":
         return WrongDevice(f"{name}: copies are on the host, this one is on {words.device}.")
-    if words.dim() != 2 or words.shape[1] != buffer.rows.shape[2]:
-        return WrongShape(f"{name}: rows of {buffer.rows.shape[2]} words are due.")
+    due = (count, buffer.rows.shape[2])
+    if words.shape != due:
+        return WrongShape(f"{name}: words {due} are due, got {tuple(words.shape)}.")
     return None

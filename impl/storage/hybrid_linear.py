@@ -5,16 +5,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from impl import checks
 from impl.errors import BadLengths, OutOfRange, Unsupported, WrongDtype
-from impl.storage.base import Gate, KVCache
+from impl.storage.base import Gate, HostCopy, KVCache
 from impl.storage.buffers import KVBuffer
 from impl.storage.mha import layer_of
 from impl.storage.write_loc import KVWriteLoc, unwrap_write_loc, write_loc_is_physical
+
+
+class HybridCopy(NamedTuple):
+    """A host copy of KV, and of states where some went with it."""
+
+    kv: HostCopy
+    state: Any
 
 
 class HybridLinearKVPool:
@@ -138,24 +145,25 @@ class HybridLinearKVPool:
 
     def get_cpu_copy(
         self, indices: torch.Tensor, mamba_indices: Any = None, req_pool_index: Any = None
-    ) -> tuple[Any, Any]:
-        """(KV of slots `indices`, states of `mamba_indices` or None). Raises as theirs. §11."""
+    ) -> HybridCopy:
+        """KV of slots `indices`, states of `mamba_indices` or None. Raises as theirs. §11."""
         state = None
         if mamba_indices is not None:
             state = self._require_state("get_cpu_copy").get_cpu_copy(mamba_indices)
-        return self.full_kv_pool.get_cpu_copy(indices), state
+        return HybridCopy(self.full_kv_pool.get_cpu_copy(indices), state)
 
     def load_cpu_copy(
         self,
-        kv_cache_cpu: tuple[Any, Any],
+        kv_cache_cpu: HybridCopy,
         indices: torch.Tensor,
         mamba_indices: Any = None,
         req_pool_index: Any = None,
     ) -> None:
         """What `get_cpu_copy` gave, under the same or other slots. Raises as theirs. §11."""
         call = "load_cpu_copy"
-        if not isinstance(kv_cache_cpu, (tuple, list)) or len(kv_cache_cpu) != 2:
-            raise WrongDtype(f"{call}: a copy is of KV and states. Load what get_cpu_copy gave.")
+        if not isinstance(kv_cache_cpu, HybridCopy):
+            found = type(kv_cache_cpu).__name__
+            raise WrongDtype(f"{call}: a copy is a HybridCopy, got {found}. Load what it gave.")
         kv, state = kv_cache_cpu
         if (state is None) != (mamba_indices is None):
             raise BadLengths(f"{call}: states and mamba_indices go together. Give both or none.")

@@ -229,8 +229,9 @@ def layer_of(layer: Any, override: int | None) -> Any:
 
 def same_dtype(call: str, one: Any, other: Any) -> None:
     """Raise unless two tensors are of one type."""
-    if getattr(one, "dtype", None) != getattr(other, "dtype", None):
-        raise WrongDtype(f"{call}: {one.dtype} and {other.dtype}. Give both in one type.")
+    types = [each.dtype for each in (one, other) if isinstance(each, torch.Tensor)]
+    if len(set(types)) > 1:
+        raise WrongDtype(f"{call}: {types[0]} and {types[1]}. Give both in one type.")
 
 
 def scale_faults(call: str, device: torch.device, **scales: Any) -> list[PoolError | None]:

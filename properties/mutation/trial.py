@@ -15,7 +15,7 @@ import select
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,7 @@ POOLS = Suite(
     (*_fast("state_pools"), *_slow("state_pools")),
     ("test_impl_state_pools.py", "performance/test_state_cost.py"),
 )
+KV = Suite((*_fast("kv_pools"), *_slow("kv_pools")), ("test_impl_kv.py", "kernels/test_kv_rows.py"))
 #: beginning of a module's path → its tests; the first that fits
 SUITES: tuple[tuple[str, Suite], ...] = (
     ("rows", ROWS),
@@ -109,7 +110,11 @@ SUITES: tuple[tuple[str, Suite], ...] = (
         (f"allocators/{start}", WINDOWS)
         for start in ("swa", "window", "page_pair", "pair_book", "slot_pair")
     ),
+    ("storage/swa_kv", KV),
     ("storage/swa", WINDOWS),
+    ("storage", KV),
+    ("kernels/kv_rows", KV),
+    ("kernels/device/kv_rows", replace(KV, files_first=True)),
     ("kernels/windows", WINDOWS),
     ("kernels/device/windows", Suite(_fast("swa"), ("kernels/test_windows.py",), files_first=True)),
     ("sizing", Suite(_fast("swa", "hybrid_rows"), ("test_impl_swa.py", "test_impl_states.py"))),

@@ -10,7 +10,7 @@ import torch
 from impl import PoolError
 from impl.storage.buffers import KVBuffer
 from impl.storage.dsa import DSATokenToKVPool, calculate_mla_kv_cache_dim
-from impl.storage.hybrid_linear import HybridLinearKVPool
+from impl.storage.hybrid_linear import HybridCopy, HybridLinearKVPool
 from impl.storage.mha import MHATokenToKOnlyPool, MHATokenToKVPool
 from impl.storage.mla import MLATokenToKVPool
 from impl.storage.swa_kv import SWACopy, SWAKVPool
@@ -222,7 +222,7 @@ class KVPools(TensorSubject):
         if self.config.kind == "swa":
             found = self._contents("full", copy.full), self._contents("swa", copy.swa)
             return *found, copy.swa_mask.tolist()
-        return self._contents("", copy[0] if self.config.kind == "hybrid" else copy)
+        return self._contents("", copy.kv if self.config.kind == "hybrid" else copy)
 
     def _layers(self, side: str) -> list[list[KVBuffer]]:
         pool = self.sides[side]
@@ -255,7 +255,7 @@ class KVPools(TensorSubject):
         else:
             whole = self._copy("", copy)
         if self.config.kind == "hybrid":
-            whole = (whole, None)
+            whole = HybridCopy(whole, None)
         self.target.load_cpu_copy(whole, self._tensor(indices, "int64"))
 
     def _copy(self, side: str, content: Content) -> Any:
