@@ -70,8 +70,9 @@ class LayerGate:
                 found = f"complete: layer {at} of set {chosen} is there"
                 raise Duplicate(f"{found}. Take a set by update_producer for each load.")
             if self._on_cuda:
-                self._events[chosen][at] = torch.cuda.Event()
-                self._events[chosen][at].record()
+                event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+                event.record()
+                self._events[chosen][at] = event
             self._done[chosen][at] = True
             self._changed.notify_all()
 

@@ -23,7 +23,8 @@ class Pins:
     def busy(self, slots: Slots, writing: bool) -> Mask:
         """Whom of `slots` nobody more can read, or write, now. O(slots)."""
         held = self._held[slots]
-        return held != 0 if writing else held == _WRITER
+        found: Mask = held != 0 if writing else held == _WRITER
+        return found
 
     def pin(self, slots: Slots, writing: bool) -> None:
         """Pin slots that aren't `busy`; one that is read may stand there twice. O(slots)."""

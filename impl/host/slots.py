@@ -155,7 +155,8 @@ class HostSlots:
     def _whole_pages(self, slots: Slots) -> Slots:
         """Pages of which every slot is there."""
         pages, counts = np.unique(np.unique(slots) // self.page_size, return_counts=True)
-        return pages[counts == self.page_size]
+        found: Slots = pages[counts == self.page_size]
+        return found
 
     # Inspection
 
