@@ -192,9 +192,9 @@ class HostSlots:
 
 
 def on_host(value: Any, name: str) -> Slots:
-    """Ids int32 or int64 [k] of any device as an array of the host; waits for the device."""
+    """Ids int32 or int64 [k] of any device as an array of its own; waits for the device."""
     checks.require_ids(value, name, getattr(value, "device", checks.CPU))
-    ids: Slots = value.to("cpu", torch.int64).numpy()
+    ids: Slots = value.to("cpu", torch.int64, copy=True).numpy()
     return ids
 
 
