@@ -10,6 +10,7 @@ from properties.planted import (
     allocation,
     callers,
     deferral,
+    host_tier,
     kernels,
     release,
     requests,
@@ -27,7 +28,7 @@ __all__ = ["BUGS", "BY_SLUG", "ENTRIES", "SLOW", "WAITING", "Bug", "Edit", "Entr
 #: those of the torch form, which runs thousands of steps a second
 BUGS: tuple[Bug, ...] = (
     *allocation.BUGS, *release.BUGS, *requests.BUGS, *row_calls.BUGS, *callers.BUGS,
-    *state_pools.BUGS, *states.BUGS, *swa.BUGS,
+    *state_pools.BUGS, *states.BUGS, *swa.BUGS, *host_tier.BUGS,
 )  # fmt: skip
 #: those of the kernels, which an interpreter runs a hundred steps a second of
 SLOW: tuple[Bug, ...] = (*kernels.BUGS, *deferral.BUGS, *state_pools.SLOW)

@@ -84,6 +84,7 @@ class Free(Command):
 
     def settle(self, model: HostModel, side: HostSide, value: Any) -> Faults:
         gone = [slot for name in self.requests for slot in side.host.pop(name)]
+        side.saved.difference_update(self.requests)
         side.freed.update(gone)
         return [] if value == len(gone) else [("I5", f"free of {len(gone)} slots says {value}")]
 
@@ -107,6 +108,7 @@ class Clear(Command):
     def settle(self, model: HostModel, side: HostSide, value: Any) -> Faults:
         model.cleared = True
         side.host.clear()
+        side.saved.clear()
         side.issued.clear()
         side.freed.clear()
         return []

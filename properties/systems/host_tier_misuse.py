@@ -71,10 +71,18 @@ class _OfFree(_Misuse):
     methods: ClassVar[tuple[str, ...]] = ("free",)
 
     def slots(self, model: HostModel, side: HostSide) -> list[int]:
+        """The slots; none where this side has nothing of the kind."""
         raise NotImplementedError
 
-    def call(self, model: HostModel, side: HostSide) -> Call:
-        return Call("free", {"indices": self.slots(model, side)})
+    def call(self, model: HostModel, side: HostSide) -> Call | None:  # type: ignore[override]
+        slots = self.slots(model, side)
+        return Call("free", {"indices": slots}) if slots else None
+
+    def page(self, model: HostModel, slots: set[int]) -> list[int]:
+        """One of the pages of these slots."""
+        size = model.config.page_size
+        firsts = sorted(slot for slot in slots if slot % size == 0)
+        return list(range(first := self.pick(firsts), first + size)) if firsts else []
 
 
 class _OfHeld(_OfFree):
@@ -109,10 +117,7 @@ class FreeUnissued(_OfFree):
         return len(model.side.issued) < int(model.config.size)
 
     def slots(self, model: HostModel, side: HostSide) -> list[int]:
-        size = model.config.page_size
-        fresh = [n for n in range(0, model.config.size, size) if n not in side.issued]
-        first: int = self.pick(fresh)
-        return list(range(first, first + size))
+        return self.page(model, set(range(model.config.size)) - side.issued)
 
 
 class FreeAgain(_OfFree):
@@ -126,9 +131,7 @@ class FreeAgain(_OfFree):
         return bool(model.side.freed)
 
     def slots(self, model: HostModel, side: HostSide) -> list[int]:
-        size = model.config.page_size
-        first: int = self.pick(sorted(n for n in side.freed if n % size == 0))
-        return list(range(first, first + size))
+        return self.page(model, side.freed)
 
 
 class FreeTwiceInCall(_OfHeld):
@@ -140,7 +143,7 @@ class FreeTwiceInCall(_OfHeld):
 
 
 class FreePartOfPage(_OfHeld):
-    """Pages of which slots are left out, or named in the place of others."""
+    """Pages of which slots are left out, or others named in their place."""
 
     @classmethod
     def enabled(cls, model: HostModel) -> bool:
@@ -148,7 +151,11 @@ class FreePartOfPage(_OfHeld):
 
     def slots(self, model: HostModel, side: HostSide) -> list[int]:
         slots = self.held(model, side)
-        return slots[1:] if self.amount % 2 else [*slots[:-1], slots[0]]
+        others = [slot for slot in side.owned() if slot not in slots]
+        # a slot too few, one of a page twice, one of somebody else's
+        return [slots[1:], [*slots[:-1], slots[0]], [*slots[:-1], *(others or slots)[:1]]][
+            self.amount % 3
+        ]
 
 
 class FreeTooMany(_OfFree):
@@ -326,6 +333,8 @@ class _OfUnderWay(_OfTransfers):
 class TransferToBusyDevice(_OfUnderWay):
     """Device slots that a transfer writes, or a load to what one reads."""
 
+    weight: ClassVar[int] = 6
+
     @classmethod
     def loads(cls, model: HostModel) -> list[int]:
         return [name for name, each in model.side.transfers.items() if each.loading]
@@ -342,6 +351,7 @@ class TransferToBusyDevice(_OfUnderWay):
 class LoadOfWritten(_Misuse):
     """Host slots that a backup writes are read, or written once more."""
 
+    weight: ClassVar[int] = 12
     methods: ClassVar[tuple[str, ...]] = ("start_load", "backup")
 
     @classmethod
@@ -364,6 +374,7 @@ class LoadOfWritten(_Misuse):
 class SaveOfRead(_Misuse):
     """Host slots that a load reads are written."""
 
+    weight: ClassVar[int] = 8
     methods: ClassVar[tuple[str, ...]] = ("backup",)
 
     @classmethod
@@ -384,7 +395,7 @@ class BeginUndrained(_Misuse):
     """A load behind the gate while its next set awaits layers of an earlier one."""
 
     methods: ClassVar[tuple[str, ...]] = ("start_load", "update_producer")
-    weight: ClassVar[int] = 12
+    weight: ClassVar[int] = 40  # three loads have to be under way, or given up
 
     @classmethod
     def able(cls, model: HostModel) -> list[int]:

@@ -43,6 +43,8 @@ class HostSide:
     def __init__(self, config: Any) -> None:
         self.config = config
         self.host: dict[int, list[int]] = {}
+        #: those of them whose slots a backup has filled
+        self.saved: set[int] = set()
         self.transfers: dict[int, Transfer] = {}
         #: transfers that are over, the last of each kind
         self.over: dict[str, int] = {}
@@ -136,6 +138,12 @@ class HostModel:
         """Those of the requests that the free device pages are enough for."""
         room = len(self.side.free_device)
         return [name for name in names if self.side.num_pages(name) <= room]
+
+    def loadable(self) -> list[int]:
+        """Requests that have been saved, and aren't being saved anew, and fit the device."""
+        found = [name for name in self.names if name in self.side.saved]
+        users = self.side.users
+        return self.fitting([n for n in found if all(each.loading for each in users(n))])
 
     def situations(self, demand: int, allocates: bool) -> tuple[str, ...]:
         """Which of the named situations hold before a call."""
@@ -250,8 +258,8 @@ class HostModel:
                 if row != found[slot]:
                     where = f"device[{at}][{slot}] is {found[slot]}, {row} is due"
                     return [("I56" if slot < self.config.page_size else number, where)]
-        for name, slots in side.host.items():
-            ours = self.side.host.get(name, slots)
+        for name in side.saved:
+            slots, ours = side.host[name], self.side.host.get(name, side.host[name])
             for at, (due, found) in enumerate(zip(wanted["host"], after["host"], strict=True)):
                 for slot, mine in zip(slots, ours, strict=True):
                     if found[slot] != due[mine]:

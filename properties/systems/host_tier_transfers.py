@@ -74,6 +74,10 @@ class Save(_OfIdle):
     def call(self, model: HostModel, side: HostSide) -> Call:
         return Call("backup", self.args(model, side))
 
+    def settle(self, model: HostModel, side: HostSide, value: Any) -> Faults:
+        side.saved.add(self.request)
+        return []
+
 
 @dataclass(frozen=True)
 class BeginSave(Command):
@@ -134,13 +138,7 @@ class BeginLoad(Command):
 
     @classmethod
     def able(cls, model: HostModel) -> list[int]:
-        if len(model.side.transfers) >= MOST_TRANSFERS:
-            return []
-        return [
-            name
-            for name in model.fitting(model.names)
-            if all(each.loading for each in model.side.users(name))
-        ]
+        return model.loadable() if len(model.side.transfers) < MOST_TRANSFERS else []
 
     @classmethod
     def enabled(cls, model: HostModel) -> bool:
@@ -268,6 +266,8 @@ class _Ending(Command):
         ended = side.transfers.pop(self.transfer)
         side.vacate(ended.device)
         side.over["load" if ended.loading else "backup"] = self.transfer
+        if not ended.loading:
+            side.saved.add(ended.request)
         return []
 
 
@@ -308,25 +308,17 @@ class LoadAtOnce(Command):
     layer: int
 
     @classmethod
-    def able(cls, model: HostModel) -> list[int]:
-        return [
-            name
-            for name in model.fitting(model.names)
-            if all(each.loading for each in model.side.users(name))
-        ]
-
-    @classmethod
     def enabled(cls, model: HostModel) -> bool:
-        return bool(cls.able(model))
+        return bool(model.loadable())
 
     @classmethod
     def draw(cls, choices: Choices, model: HostModel) -> LoadAtOnce:
         span = model.config.span
-        name = choices.pick(cls.able(model))
+        name = choices.pick(model.loadable())
         return cls(name, choices.integer(span.start - 1, span.stop))
 
     def applies(self, model: HostModel) -> bool:
-        return self.request in self.able(model)
+        return self.request in model.loadable()
 
     def call(self, model: HostModel, side: HostSide) -> Call:
         args = {
