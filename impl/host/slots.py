@@ -99,7 +99,7 @@ class HostSlots:
             self._pages[pages] = OUT
         return torch.from_numpy((pages[:, None] * self.page_size + self._offsets).reshape(-1))
 
-    def free(self, indices: torch.Tensor) -> int:
+    def free(self, free_index: torch.Tensor) -> int:
         """Give back whole pages, int32 or int64 [k] on any device; how many slots they are.
 
         Pages go to the end of the list in the order of their first slots. Reads the ids back from
@@ -107,7 +107,7 @@ class HostSlots:
         `TooMany`, `StillOwned` for slots in a transfer, `WrongDtype`, `WrongShape`; then nothing
         is freed. O(k log k). Spec: §4.4, §8 Q13.
         """
-        slots = on_host(indices, "indices")
+        slots = on_host(free_index, "free_index")
         if len(slots) % self.page_size:
             found = f"free: {len(slots)} slots, pages have {self.page_size}"
             raise NotPageMultiple(f"{found}. {ADVICE[NotPageMultiple]}.")

@@ -80,7 +80,7 @@ class Free(Command):
 
     def call(self, model: HostModel, side: HostSide) -> Call:
         slots = [slot for name in self.requests for slot in side.host[name]]
-        return Call("free", {"indices": slots[::-1] if self.backwards else slots})
+        return Call("free", {"free_index": slots[::-1] if self.backwards else slots})
 
     def settle(self, model: HostModel, side: HostSide, value: Any) -> Faults:
         gone = [slot for name in self.requests for slot in side.host.pop(name)]

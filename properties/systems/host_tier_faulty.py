@@ -32,7 +32,7 @@ class ReleaseTwice(Free):
 
     def call(self, model: HostModel, side: HostSide) -> Call:
         slots = [slot for name in self.requests for slot in side.host[name]]
-        return Call("free", {"indices": slots * 2})
+        return Call("free", {"free_index": slots * 2})
 
     def settle(self, model: HostModel, side: HostSide, value: Any) -> Faults:
         return [(self.breaks, f"{self.name()}: slots of requests {self.requests} go twice")]

@@ -76,7 +76,7 @@ class _OfFree(_Misuse):
 
     def call(self, model: HostModel, side: HostSide) -> Call | None:  # type: ignore[override]
         slots = self.slots(model, side)
-        return Call("free", {"indices": slots}) if slots else None
+        return Call("free", {"free_index": slots}) if slots else None
 
     def page(self, model: HostModel, slots: set[int]) -> list[int]:
         """One of the pages of these slots."""
@@ -314,7 +314,7 @@ class WrongIds(_OfTransfers):
         args = self.good(model, side)
         names = ("host_slots", "device_slots")
         if self.method == "free":
-            args, names = {"indices": args["host_slots"]}, ("indices", "indices")
+            args, names = {"free_index": args["host_slots"]}, ("free_index", "free_index")
         if self.method == "in_transfer":
             args, names = {"device_slots": args["device_slots"]}, (names[1], names[1])
         what = ("dtype", "shape")[self.amount % 2]

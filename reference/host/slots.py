@@ -59,9 +59,9 @@ class HostSlots:
         self.issued.update(taken)
         return taken
 
-    def free(self, indices: Sequence[int]) -> int:
+    def free(self, free_index: Sequence[int]) -> int:
         """Whole pages to the end of the list, by where their first slots stand; how many slots."""
-        slots = list(indices)
+        slots = list(free_index)
         if len(slots) % self.page_size:
             raise Refused("NotPageMultiple")
         if len(set(slots)) > len(self.owned):
