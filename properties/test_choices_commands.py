@@ -20,6 +20,7 @@ from properties.systems import PROMPT, SYSTEMS
 from properties.systems.growth import Extend
 from properties.systems.host_tier import HostTierConfig
 from properties.systems.host_tier_commands import Alloc as AllocHost
+from properties.systems.host_tier_transfers import Save
 from properties.systems.hybrid_rows import HybridRowsConfig
 from properties.systems.hybrid_rows_commands import Admit as AdmitHybrid
 from properties.systems.hybrid_rows_commands import FirstExtend, Reserve
@@ -48,6 +49,7 @@ SELDOM = {
     "use_lost": 8,
     "continue_twice_in_rows": 0,
     "load_of_written": 8,
+    "transfer_to_busy_device": 8,
     "begin_undrained": 0,
 }
 
@@ -98,7 +100,7 @@ THIRD = frozenset(
     {
         "free_parked", "free_again", "stale_write", "half_page_gone", "half_page_of_another",
         "continue_twice_in_rows", "segment_gone", "segment_of_another", "abort", "adopt",
-        "free_named",
+        "free_named", "layer_twice", "use_over", "begin_undrained",
     }
 )  # fmt: skip
 # What a walk begins behind, where nothing can be done without it.
@@ -106,7 +108,7 @@ OPENING: dict[str, Callable[[Any], tuple[Command, ...]]] = {
     "paged_rows": lambda config: (Admit(tuple(range(config.rows))),),
     "overlap": lambda config: (Admit(tuple(range(config.rows))),),
     "state_pools": lambda config: (AdmitState((0,), 0),),
-    "host_tier": lambda config: (AllocHost(0, 1),),
+    "host_tier": lambda config: (AllocHost(0, 1), AllocHost(1, 1), Save(0, 0)),
     "hybrid_rows": lambda config: (AdmitHybrid((0,)), FirstExtend((0,)), Reserve(1)),
 }
 # What decides what can follow, and neither side shows: held by actors, sessions, or on the host.

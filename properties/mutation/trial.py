@@ -101,6 +101,7 @@ POOLS = Suite(
     (*_fast("state_pools"), *_slow("state_pools")),
     ("test_impl_state_pools.py", "performance/test_state_cost.py"),
 )
+HOST = Suite(_fast("host_tier"), ("test_impl_host.py", "test_examples.py", "test_impl_package.py"))
 #: beginning of a module's path → its tests; the first that fits
 SUITES: tuple[tuple[str, Suite], ...] = (
     ("rows", ROWS),
@@ -110,6 +111,7 @@ SUITES: tuple[tuple[str, Suite], ...] = (
         for start in ("swa", "window", "page_pair", "pair_book", "slot_pair")
     ),
     ("storage/swa", WINDOWS),
+    ("host/", HOST),
     ("kernels/windows", WINDOWS),
     ("kernels/device/windows", Suite(_fast("swa"), ("kernels/test_windows.py",), files_first=True)),
     ("sizing", Suite(_fast("swa", "hybrid_rows"), ("test_impl_swa.py", "test_impl_states.py"))),

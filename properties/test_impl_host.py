@@ -1,0 +1,517 @@
+"""The host tier: what no command of its system says."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from impl import (
+    HostKVPool,
+    HostPoolDecl,
+    HostSlots,
+    HostStatePool,
+    LayerGate,
+    Load,
+    MambaPool,
+    NGramPool,
+    ShortConvPool,
+    host_budget,
+    host_capacity,
+    host_shares,
+)
+from impl.errors import (
+    BadLengths,
+    Duplicate,
+    NegativeSize,
+    NotOwned,
+    NotPageMultiple,
+    OutOfRange,
+    PoolError,
+    StillOwned,
+    Unsupported,
+    WrongDtype,
+)
+from impl.host.decls import HostStorage, kv_decls, ordered, state_decls
+from impl.states.shapes import StateDType, StateParams, StateShape
+from impl.storage.buffers import KVBuffer, grouped, plain
+from reference import Refused
+from reference.host import capacity as theirs
+from reference.host import decls as their_decls
+
+LONG = 10.0  # seconds that a thread gets which takes a millisecond
+
+# ---- capacity --------------------
+
+
+def test_capacity_as_in_the_spec() -> None:
+    """The worked numbers of the section, and one page more also where the pages come out even."""
+    assert host_capacity(1000, 64, 1, ratio=2.0) == 32 * 64 == 2048
+    assert host_capacity(1024, 64, 1) == 33 * 64 == 2112
+    assert host_capacity(1024, 64, 1, ratio=1.5) == 25 * 64 == 1600
+    assert host_capacity(9, 64, 131072, size_gb=10) == 1193 * 64 == 76352
+    assert host_capacity(9, 64, 131072, tokens=128) == 128
+    assert host_capacity(0, 4, 1, ratio=0) == 4
+
+
+@given(
+    st.integers(0, 10**7), st.sampled_from([1, 3, 16, 64]), st.integers(1, 10**6),
+    st.sampled_from([0.5, 1, 1.5, 2.0]), st.sampled_from([0, 1, 2.5, 10]),
+    st.none() | st.integers(0, 300), st.none() | st.integers(0, 10**12),
+)  # fmt: skip
+def test_capacity_is_the_references(
+    device: int, page: int, each: int, ratio: float, size: float, tokens: int | None, room: Any
+) -> None:
+    """Whatever is asked for, the sizes and the refusals are the reference's."""
+    options = {"tokens": tokens, "available_bytes": room}
+    try:
+        due: Any = theirs.host_capacity(
+            device, page, each, Fraction(ratio), Fraction(size), **options
+        )
+    except Refused as refusal:
+        due = refusal.kind
+    try:
+        found: Any = host_capacity(device, page, each, ratio=ratio, size_gb=size, **options)
+    except PoolError as error:
+        found = type(error).__name__
+    assert found == due
+
+
+@pytest.mark.parametrize(
+    ("args", "kind"),
+    [
+        ({"device_tokens": -1}, NegativeSize), ({"page_size": 0}, NegativeSize),
+        ({"size_per_token": 0}, NegativeSize), ({"ratio": -0.5}, NegativeSize),
+        ({"ratio": float("nan")}, NegativeSize), ({"size_gb": float("inf")}, NegativeSize),
+        ({"ratio": "2"}, WrongDtype), ({"ratio": True}, WrongDtype),
+        ({"tokens": 0}, NegativeSize), ({"tokens": 6}, NotPageMultiple),
+        ({"available_bytes": 8 * 12 - 1}, OutOfRange),
+    ],
+)  # fmt: skip
+def test_capacity_refuses(args: dict[str, Any], kind: type[PoolError]) -> None:
+    """Sizes below their least, what is no number, pages in part, more than there is."""
+    good = {"device_tokens": 4, "page_size": 4, "size_per_token": 8, "ratio": 2.0}
+    assert host_capacity(**good, available_bytes=8 * 12) == 12  # type: ignore[arg-type]
+    with pytest.raises(kind):
+        host_capacity(**{**good, **args})
+
+
+def test_shares_and_budget() -> None:
+    """A budget is split by bytes; of a host's memory 10 GiB are left, the rest is the ranks'."""
+    assert host_shares(10, [1, 3]) == [2.5, 7.5]
+    assert [float(each) for each in theirs.host_shares(Fraction(10), [1, 3])] == [2.5, 7.5]
+    for refused in ([], [0, 0]):
+        with pytest.raises(BadLengths):
+            host_shares(1, refused)
+        with pytest.raises(Refused, match="BadLengths"):
+            theirs.host_shares(Fraction(1), refused)
+    with pytest.raises(NegativeSize):
+        host_shares(-1, [1])
+    for free, ranks in ((34 * 2**30, 4), (10 * 2**30, 1), (0, 1), (10 * 2**30 + 5, 2)):
+        assert host_budget(free, ranks) == theirs.host_budget(free, ranks)
+    assert host_budget(34 * 2**30, 4) == 6 * 2**30
+    with pytest.raises(NegativeSize):
+        host_budget(0, 0)
+
+
+# ---- declarations --------------------
+
+
+def decl(name: str, **fields: Any) -> HostPoolDecl:
+    """A declaration, complete where it has to be."""
+    whole = {"host_pool_builder": HostKVPool, "storage_info": HostStorage(
+        bytes_per_token_per_layer=132, dtype=torch.uint8
+    )}  # fmt: skip
+    return HostPoolDecl(pool_name=name, device_pool=None, **{**whole, **fields})
+
+
+NAMES = ("kv", "a", "b", "c")
+DECLS = st.lists(
+    st.builds(
+        their_decls.Decl, st.sampled_from(NAMES),
+        layout_source=st.sampled_from(NAMES), indices_from=st.sampled_from(("kv", "kv", "kv", "a")),
+        has_builder=st.sampled_from((True, True, True, False)),
+        has_storage=st.sampled_from((True, True, True, False)),
+        layers=st.lists(st.integers(0, 3), max_size=2),
+    ),
+    max_size=4,
+)  # fmt: skip
+
+
+@given(DECLS, st.integers(0, 4))
+def test_declarations_are_ordered_as_in_the_reference(
+    others: list[their_decls.Decl], at: int
+) -> None:
+    """Names in their order, or the refusal, are the reference's, wherever the root stands."""
+    given = [*others[:at], their_decls.Decl("kv"), *others[at:]] if at < 4 else others
+    given = given if at % 2 else list({each.name: each for each in given}.values())
+    try:
+        due: Any = their_decls.ordered(given, 3)
+    except Refused as refusal:
+        due = refusal.kind
+    made = [
+        decl(
+            each.name, layout_source=each.layout_source, indices_from_pool=each.indices_from,
+            owned_device_layers=tuple(each.layers),
+            **({} if each.has_builder else {"host_pool_builder": None}),
+            **({} if each.has_storage else {"storage_info": None}),
+        )
+        for each in given
+    ]  # fmt: skip
+    try:
+        found: Any = [each.pool_name for each in ordered(made, 3)]
+    except PoolError as error:
+        found = type(error).__name__
+    assert found == due
+
+
+def test_declarations() -> None:
+    """Roots first, circles and strays refused; the bytes of an index key's pages by the spec."""
+    behind = {"indices_from_pool": "kv"}
+    chain = [decl("b", layout_source="a", **behind), decl("a", layout_source="kv", **behind)]
+    assert [each.pool_name for each in ordered([*chain, decl("kv")], 1)] == ["kv", "a", "b"]
+    circle = [decl("a", layout_source="b", **behind), chain[0]]
+    with pytest.raises(Unsupported):
+        ordered([decl("kv"), *circle], 1)
+    with pytest.raises(Unsupported):
+        ordered([decl("kv", host_pool_builder=None), decl("x")], 1)
+    with pytest.raises(NotOwned):
+        ordered([decl("kv"), decl("a", layout_source="z", **behind)], 1)
+    with pytest.raises(Duplicate):
+        ordered([decl("kv", owned_device_layers=(0, 0))], 1)
+    with pytest.raises(OutOfRange):
+        ordered([decl("kv", owned_device_layers=(1,))], 1)
+    keys = HostStorage(bytes_per_token_per_layer=132, dtype=torch.uint8)
+    assert keys.page_bytes(64) == 8448
+    assert keys.host_bytes(3, 2, 64) == 6 * 8448
+
+
+def test_a_declaration_builds_its_pool() -> None:
+    """A KV pool's mirror and a pool of states' are made by what declares them."""
+    pool, _ = kv_pool()
+    (own,) = ordered(kv_decls(pool), 2)
+    assert isinstance(own.build(8), HostKVPool)
+    (own,) = ordered(state_decls(states()), 2)
+    assert isinstance(own.build(8), HostStatePool)
+    with pytest.raises(Unsupported):
+        decl("kv", host_pool_builder=None).build(8)
+
+
+# ---- slots --------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "page_size", "kind"),
+    [
+        (-1, 1, NegativeSize), (4, 0, NegativeSize), (5, 2, NotPageMultiple),
+        (2**31, 1, OutOfRange), (4.0, 1, WrongDtype), (4, True, WrongDtype),
+    ],
+)  # fmt: skip
+def test_no_such_slots(size: Any, page_size: Any, kind: type[PoolError]) -> None:
+    """Sizes that aren't whole pages, or not sizes."""
+    with pytest.raises(kind):
+        HostSlots(size, page_size)
+
+
+def test_no_slots_at_all() -> None:
+    """A pool of no pages hands out nothing, and takes nothing back."""
+    slots = HostSlots(0, 4)
+    assert slots.alloc(4) is None
+    none = slots.alloc(0)
+    assert none is not None
+    assert slots.free(none) == 0
+    assert slots.audit() == []
+    slots.clear()
+    assert slots.snapshot()["free"] == []
+
+
+def test_every_page_is_usable() -> None:
+    """The first slot and the extra page are like the others: nothing is reserved."""
+    slots = HostSlots(host_capacity(8, 4, 1, ratio=1), 4)
+    taken = slots.alloc(12)
+    assert taken is not None
+    assert taken.tolist() == list(range(12))
+    assert taken.dtype == torch.int64
+    assert slots.free(taken.to(torch.int32)) == 12
+
+
+def test_threads_share_the_slots() -> None:
+    """Threads that take and free at once get distinct slots, and nothing is lost."""
+    slots, failures = HostSlots(64, 2), []
+
+    def work() -> None:
+        try:
+            for _ in range(200):
+                with slots.lock:  # re-entrant
+                    taken = slots.alloc(8)
+                if taken is not None:
+                    slots.free(taken)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert failures == []
+    assert slots.audit() == []
+    assert slots.available_size() == 64
+
+
+def test_a_broken_book_is_told() -> None:
+    """The audit recounts: a page that is lost, one that is twice there, a pin of nobody's."""
+    slots = HostSlots(8, 2)
+    slots._num_free -= 1
+    assert slots.audit()[0].startswith("I34")
+    slots.clear()
+    slots._ring[0] = 1
+    assert slots.audit()[0].startswith("I34")
+    slots.clear()
+    slots._pins.pin(torch.arange(2).numpy(), writing=False)
+    assert slots.audit() == ["I65: slots [0, 1] are in transfers, and nobody's"]
+
+
+# ---- the gate --------------------
+
+
+def test_a_reader_waits_for_its_layer() -> None:
+    """A thread that waits for a layer passes when that arrives, and not with another one."""
+    gate, passed = LayerGate(2), threading.Event()
+    taken = gate.update_producer()
+    gate.set_consumer(taken)
+
+    def read() -> None:
+        gate.wait_until(1)
+        passed.set()
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    gate.complete(taken, 0)
+    assert not gate.ready(1)
+    assert not passed.is_set()
+    gate.complete(taken, 1)
+    assert passed.wait(LONG)
+    gate.wait_until(1)
+
+
+def test_a_reset_lets_readers_go() -> None:
+    """A load that is given up holds up nobody behind a reset."""
+    gate, passed = LayerGate(1), threading.Event()
+    gate.set_consumer(gate.update_producer())
+
+    def read() -> None:
+        gate.wait_until(0)
+        passed.set()
+
+    threading.Thread(target=read, daemon=True).start()
+    gate.reset()
+    assert passed.wait(LONG)
+    assert gate.snapshot() == {"producer": -1, "consumer": -1, "done": [[True]] * 3}
+
+
+@pytest.mark.parametrize(("layers", "kind"), [(0, NegativeSize), (1.0, WrongDtype)])
+def test_no_such_gate(layers: Any, kind: type[PoolError]) -> None:
+    """A gate has at least one layer."""
+    with pytest.raises(kind):
+        LayerGate(layers)
+
+
+# ---- pools --------------------
+
+
+def kv_pool(**fields: Any) -> tuple[Any, list[KVBuffer]]:
+    """A pool of 8 slots in pages of 4: keys and values of two layers, index keys by pages."""
+    memory = [torch.randint(0, 256, (12, 2, 3), dtype=torch.uint8) for _ in range(4)]
+    pages = torch.randint(0, 256, (3, 4 * 9), dtype=torch.uint8)
+    keys = grouped("index_k", 6, pages[:, :32].view(3, 4, 8))
+    scales = grouped("index_scale", 6, pages[:, 32:].view(3, 4, 1))
+    names = [("k", 5), ("k", 6), ("v", 5), ("v", 6)]
+    rows = [plain(*name, each) for name, each in zip(names, memory, strict=True)]
+    buffers = [*rows, keys, scales]
+    pool = SimpleNamespace(
+        buffers=buffers, size=8, page_size=4, start_layer=5, end_layer=7, device="cpu", **fields
+    )
+    return pool, buffers
+
+
+def states() -> MambaPool:
+    """States of two layers with both kinds of siblings."""
+    shape = StateShape(conv=((2, 3), (1, 3)), temporal=(1, 2, 2), conv_kernel=4)
+    params = StateParams(shape=shape, layers=(1, 3), dtype=StateDType())
+    pool = MambaPool(
+        size=4, spec_state_size=1, cache_params=params, mamba_layer_ids=(1, 3), device="cpu"
+    )
+    pool.register_slot_state(
+        ShortConvPool(
+            size=4, state_shape=(2, 2), layer_ids=(0, 2), dtype=torch.float16, device="cpu"
+        )
+    )
+    pool.register_slot_state(NGramPool(size=4, context_len=2, eos_token_id=7, device="cpu"))
+    for each in pool.iter_transfer_state_entries():
+        each.tensor.copy_(torch.randint(0, 100, each.tensor.shape))
+    return pool
+
+
+def ids(*slots: int) -> torch.Tensor:
+    return torch.tensor(slots, dtype=torch.int64)
+
+
+def taken(host: Any, count: int) -> torch.Tensor:
+    """Host slots, there being some."""
+    found: torch.Tensor | None = host.slots.alloc(count)
+    assert found is not None
+    return found
+
+
+def contents(buffers: Sequence[KVBuffer], slots: torch.Tensor) -> list[Any]:
+    return [each.gather(slots).tolist() for each in buffers]
+
+
+def test_a_round_trip_is_exact_in_every_buffer() -> None:
+    """Rows of all kinds come back bit by bit, in other slots, those that lie in groups too."""
+    pool, buffers = kv_pool()
+    host = HostKVPool(pool, 8)
+    assert host.size_per_token == 4 * 6 + 9
+    assert host.get_size_bytes() == 8 * 33
+    assert sorted({(each.name, each.layer) for each in host.buffers}) == sorted(
+        (each.name, each.layer) for each in buffers
+    )
+    saved, slots = contents(buffers, ids(4, 5, 6, 7)), taken(host, 4)
+    rest = contents(buffers, ids(0, 1, 2, 3))
+    host.backup(slots, ids(4, 5, 6, 7))
+    for each in buffers:
+        each.scatter(ids(4, 5, 6, 7), torch.zeros_like(each.gather(ids(4, 5, 6, 7))))
+    host.load(slots, ids(8, 9, 10, 11), 5)
+    assert contents(buffers, ids(8, 9, 10, 11))[0] == saved[0]
+    assert contents(buffers, ids(8, 9, 10, 11))[1] != saved[1]
+    host.load(slots, ids(8, 9, 10, 11), 6)
+    host.load(slots, ids(8, 9, 10, 11), 7)
+    assert contents(buffers, ids(8, 9, 10, 11)) == saved
+    assert contents(buffers, ids(0, 1, 2, 3)) == rest
+    assert host.audit() == []
+
+
+def test_states_come_back_with_their_siblings() -> None:
+    """Convs, temporal states, short convs and contexts: all of a slot, under another one."""
+    pool = states()
+    host = HostStatePool(pool, 3)
+    entries = list(pool.iter_transfer_state_entries())
+    assert {each.name for each in entries} > {"conv", "temporal"}
+    assert host.size_per_token == sum(each.tensor[0].nbytes for each in entries)
+    assert host.get_size_bytes() == 3 * host.size_per_token
+    assert (host.start_layer, host.end_layer) == (0, 4)
+    saved = [each.tensor[2].clone() for each in entries]
+    others = [each.tensor[:4].clone() for each in entries]
+    slot = taken(host, 1)
+    load = None
+    host.backup(slot, ids(2))
+    load = host.start_load(slot, ids(4))
+    for layer in load.layers:
+        load.layer(layer)
+    load.finish()
+    for each, due, rest in zip(entries, saved, others, strict=True):
+        assert torch.equal(each.tensor[4], due)
+        assert torch.equal(each.tensor[:4], rest)
+
+
+def test_ids_are_made_rows_by_the_copy() -> None:
+    """Rows that move between the start of a load and its copy are followed."""
+    where = torch.arange(12)
+    pool, buffers = kv_pool(translate_kv_indices_for_transfer=lambda slots: where[slots])
+    host = HostKVPool(pool, 8)
+    slots = taken(host, 4)
+    host.backup(slots, ids(4, 5, 6, 7))
+    saved = contents(buffers, ids(4, 5, 6, 7))
+    load = host.start_load(slots, ids(4, 5, 6, 7))
+    where[4:8], where[8:12] = where[8:12].clone(), where[4:8].clone()
+    for layer in load.layers:
+        load.layer(layer)
+    load.finish()
+    assert contents(buffers, ids(8, 9, 10, 11)) == saved
+    other = HostKVPool(pool, 4, translate=lambda slots: (slots - 4).to(torch.int32))
+    first = contents(buffers, ids(0, 1, 2, 3))
+    rows = taken(other, 4)
+    other.backup(rows, ids(4, 5, 6, 7))
+    assert contents(other.buffers, rows) == [
+        first[at] for at in (0, 2, 1, 3, 4, 5)
+    ]  # by layers, as the names stand
+
+
+def test_a_backup_is_of_its_start() -> None:
+    """What is written behind the start of a backup isn't in it."""
+    pool, buffers = kv_pool()
+    host = HostKVPool(pool, 4)
+    slots = taken(host, 4)
+    before = buffers[0].gather(ids(4, 5, 6, 7)).tolist()
+    backup = host.start_backup(slots, ids(4, 5, 6, 7))
+    buffers[0].rows.zero_()
+    assert host.in_transfer(ids(3, 4, 8)).tolist() == [False, True, False]
+    with pytest.raises(StillOwned):
+        host.slots.free(slots)
+    backup.finish()
+    assert host.buffers[0].gather(slots).tolist() == before
+    assert host.slots.free(slots) == 4
+
+
+def test_several_pools_share_a_gate() -> None:
+    """A layer has arrived when every part has it; a part that can't begin leaves nothing pinned."""
+    pool, _ = kv_pool()
+    first, second = HostKVPool(pool, 8), HostKVPool(kv_pool()[0], 8)
+    gate, a, b = LayerGate(2), taken(first, 4), taken(second, 4)
+    with pytest.raises(NotOwned):
+        Load([(first, a, ids(4, 5, 6, 7)), (second, b + 4, ids(4, 5, 6, 7))], gate=gate)
+    assert first.snapshot()["pinned"] == first.snapshot()["device_pinned"] == {}
+    assert gate.snapshot()["producer"] == -1
+    for wrong, parts in ((LayerGate(3), [(first, a, ids(4, 5, 6, 7))]), (gate, [])):
+        with pytest.raises(BadLengths):
+            Load(parts, gate=wrong)
+    first.backup(a, ids(4, 5, 6, 7))
+    load = Load([(first, a, ids(4, 5, 6, 7)), (second, b, ids(8, 9, 10, 11))], gate=gate)
+    assert load.producer == 0
+    gate.set_consumer(0)
+    second._mirrors[6] = [(None, None)]  # type: ignore[list-item]
+    load.layer(5)
+    with pytest.raises(AttributeError):
+        load.layer(6)
+    assert gate.ready(0)
+    assert not gate.ready(1)
+    load.cancel()
+    assert not load.open
+    assert first.snapshot()["pinned"] == second.snapshot()["pinned"] == {}
+
+
+def test_a_load_that_fails_to_begin_lets_go() -> None:
+    """A backup whose copy fails, and a load that the gate refuses, hold nothing."""
+    pool, _ = kv_pool()
+
+    def fail(slots: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError
+
+    host, gate = HostKVPool(pool, 4, translate=fail), LayerGate(2)
+    slots = taken(host, 4)
+    with pytest.raises(RuntimeError):
+        host.backup(slots, ids(4, 5, 6, 7))
+    with pytest.raises(RuntimeError):
+        host.load(slots, ids(4, 5, 6, 7), 5)
+    for _ in range(3):
+        gate.update_producer()
+    with pytest.raises(StillOwned):
+        host.start_load(slots, ids(4, 5, 6, 7), gate)
+    assert host.snapshot()["pinned"] == host.snapshot()["device_pinned"] == {}
+    assert host.slots.free(slots) == 4
+
+
+def test_a_wrong_size_is_told() -> None:
+    """The audit compares the bytes of the memory with those that are reported."""
+    host = HostKVPool(kv_pool()[0], 8)
+    memory, buffer = host._mirrors[5][0]
+    host._mirrors[5][0] = memory[:4], buffer
+    assert host.audit() == ["I61: 240 bytes are there, 264 are reported"]
