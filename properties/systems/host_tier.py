@@ -17,7 +17,10 @@ from properties.subjects.host_tier_reference import HostTierReference
 from properties.systems import (
     host_tier_commands,
     host_tier_faulty,
+    host_tier_gate,
     host_tier_misuse,
+    host_tier_misuse_flight,
+    host_tier_misuse_slots,
     host_tier_transfers,
 )
 from properties.systems.host_tier_model import SITUATIONS, HostModel
@@ -126,7 +129,10 @@ HOST_TIER = System(
     commands=(
         *host_tier_commands.LEGAL,
         *host_tier_transfers.LEGAL,
+        *host_tier_gate.LEGAL,
         *host_tier_misuse.MISUSE,
+        *host_tier_misuse_slots.MISUSE,
+        *host_tier_misuse_flight.MISUSE,
     ),
     situations=SITUATIONS,
     reference=HostTierReference,

@@ -115,7 +115,7 @@ class Clear(Command):
 
 
 @dataclass(frozen=True)
-class _Query(Command):
+class Query(Command):
     """A question, whose answer is the reference's."""
 
     weight: ClassVar[int] = 2
@@ -130,20 +130,20 @@ class _Query(Command):
         return [] if value == due else [(type(self).about, how)]
 
 
-class Bytes(_Query):
+class Bytes(Query):
     """`get_size_bytes`: what the host's rows take."""
 
     methods: ClassVar[tuple[str, ...]] = ("get_size_bytes",)
 
 
-class Describe(_Query):
+class Describe(Query):
     """`buffers` and `size_per_token`: names, layers and bytes of rows."""
 
     methods: ClassVar[tuple[str, ...]] = ("buffers", "size_per_token")
 
 
 @dataclass(frozen=True)
-class InTransfer(_Query):
+class InTransfer(Query):
     """`in_transfer`: which device slots must stay where they are."""
 
     methods: ClassVar[tuple[str, ...]] = ("in_transfer",)
