@@ -101,7 +101,10 @@ POOLS = Suite(
     (*_fast("state_pools"), *_slow("state_pools")),
     ("test_impl_state_pools.py", "performance/test_state_cost.py"),
 )
-HOST = Suite(_fast("host_tier"), ("test_impl_host.py", "test_examples.py", "test_impl_package.py"))
+HOST = Suite(
+    _fast("host_tier"),
+    ("test_impl_host.py", "test_impl_host_plans.py", "test_examples.py", "test_impl_package.py"),
+)
 #: beginning of a module's path → its tests; the first that fits
 SUITES: tuple[tuple[str, Suite], ...] = (
     ("rows", ROWS),
