@@ -32,6 +32,7 @@ from impl.errors import (
     WrongDtype,
 )
 from impl.host.decls import kv_decls, ordered, state_decls
+from impl.states.base import TransferEntry
 from impl.states.shapes import StateDType, StateParams, StateShape
 from impl.storage.buffers import KVBuffer, grouped, plain
 
@@ -115,6 +116,12 @@ def test_a_broken_book_is_told() -> None:
 # ---- the gate --------------------
 
 
+def until_waiting(gate: LayerGate, passed: threading.Event) -> None:
+    """Until a reader waits, or has passed."""
+    while not gate._changed._waiters and not passed.is_set():  # type: ignore[attr-defined]
+        pass
+
+
 def test_a_reader_waits_for_its_layer() -> None:
     """A thread that waits for a layer passes when that arrives, and not with another one."""
     gate, passed = LayerGate(2), threading.Event()
@@ -125,8 +132,8 @@ def test_a_reader_waits_for_its_layer() -> None:
         gate.wait_until(1)
         passed.set()
 
-    reader = threading.Thread(target=read, daemon=True)
-    reader.start()
+    threading.Thread(target=read, daemon=True).start()
+    until_waiting(gate, passed)
     gate.complete(taken, 0)
     assert not gate.ready(1)
     assert not passed.is_set()
@@ -145,6 +152,7 @@ def test_a_reset_lets_readers_go() -> None:
         passed.set()
 
     threading.Thread(target=read, daemon=True).start()
+    until_waiting(gate, passed)
     gate.reset()
     assert passed.wait(LONG)
     assert gate.snapshot() == {"producer": -1, "consumer": -1, "done": [[True]] * 3}
@@ -340,6 +348,21 @@ def test_a_load_that_fails_to_begin_lets_go() -> None:
         host.start_load(slots, ids(4, 5, 6, 7), gate)
     assert host.snapshot()["pinned"] == host.snapshot()["device_pinned"] == {}
     assert host.slots.free(slots) == 4
+
+
+def test_what_belongs_to_no_layer_comes_first() -> None:
+    """Entries of pseudo layers, from the first such number on, are loaded with the first layer."""
+    memory = torch.arange(3, dtype=torch.uint8).view(3, 1)
+    entry = TransferEntry("context", memory, None, 2**31)
+    pool = SimpleNamespace(
+        size=2, device=torch.device("cpu"), iter_transfer_state_entries=lambda: iter([entry])
+    )
+    host = HostStatePool(pool, 1)
+    assert (host.start_layer, host.end_layer) == (0, 1)
+    slot = taken(host, 1)
+    host.backup(slot, ids(1))
+    host.load(slot, ids(2), 0)
+    assert memory.tolist() == [[0], [1], [1]]
 
 
 def test_a_wrong_size_is_told() -> None:

@@ -13,7 +13,7 @@ import torch
 
 
 class Lane:
-    """Copies of one direction, in their order, behind what the caller's stream has to do."""
+    """Copies of one direction, in their order, beside the caller's stream."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -21,13 +21,17 @@ class Lane:
         if device.type == "cuda":
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
+    def follow(self) -> None:
+        """What is copied from now on comes behind the caller's work so far."""
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream(self._device))
+
     @contextmanager
-    def behind(self) -> Iterator[None]:
-        """What is begun inside comes behind the caller's work so far; an error drains the lane."""
+    def copying(self) -> Iterator[None]:
+        """Copies that are begun inside are the lane's; an error drains it."""
         if self._stream is None:
             yield
             return
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             try:
                 yield

@@ -184,12 +184,13 @@ class HostPool:
 
     def _rows(self, device: Slots) -> torch.Tensor:
         """Where device slots lie now: pools that relocate pages have ids that aren't rows."""
-        ids = torch.from_numpy(device).to(self.device)
+        ids = self._up.up(torch.from_numpy(device))
         return ids if self._translate is None else self._translate(ids).to(torch.int64)
 
     def _read(self, device: Slots) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Host memory and the device's rows for it, for each buffer."""
-        with self._down.behind():
+        self._down.follow()
+        with self._down.copying():
             rows = self._rows(device)
             return [
                 (host, self._down.down(each.gather(rows)))

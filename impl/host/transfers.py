@@ -112,6 +112,8 @@ class Load(_Transfer):
         self._hosts = [torch.from_numpy(part.host) for part in self._parts]
         self._gate = gate
         self._arrived: set[int] = set()
+        # not at each layer: the forward that reads the last one need not be waited for
+        self._parts[0].pool._up.follow()
         try:
             self.producer = None if gate is None else gate.update_producer()
         except BaseException:
@@ -131,7 +133,7 @@ class Load(_Transfer):
         if at in self._arrived:
             raise Duplicate(f"layer {at} has been copied. Copy each once.")
         lane = self._parts[0].pool._up
-        with lane.behind():
+        with lane.copying():
             for part, host in zip(self._parts, self._hosts, strict=True):
                 part.pool._write(at, host, part.device)
             self._arrived.add(at)

@@ -103,7 +103,13 @@ POOLS = Suite(
 )
 HOST = Suite(
     _fast("host_tier"),
-    ("test_impl_host.py", "test_impl_host_plans.py", "test_examples.py", "test_impl_package.py"),
+    (
+        "test_impl_host.py",
+        "test_host_lane.py",
+        "test_impl_host_plans.py",
+        "test_examples.py",
+        "test_impl_package.py",
+    ),
 )
 #: beginning of a module's path → its tests; the first that fits
 SUITES: tuple[tuple[str, Suite], ...] = (

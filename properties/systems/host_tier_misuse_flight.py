@@ -90,7 +90,7 @@ class BeginUndrained(Misuse):
     """A load behind the gate while its next set awaits layers of an earlier one."""
 
     methods: ClassVar[tuple[str, ...]] = ("start_load", "update_producer")
-    weight: ClassVar[int] = 40  # three loads have to be under way, or given up
+    weight: ClassVar[int] = 28  # three loads have to be under way, or given up
 
     @classmethod
     def able(cls, model: HostModel) -> list[int]:
