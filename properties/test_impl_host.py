@@ -295,6 +295,9 @@ def test_a_backup_is_of_its_start() -> None:
     backup = host.start_backup(slots, ids(4, 5, 6, 7))
     buffers[0].rows.zero_()
     assert host.in_transfer(ids(3, 4, 8)).tolist() == [False, True, False]
+    for slot in (-1, 12):
+        with pytest.raises(OutOfRange):
+            host.in_transfer(ids(slot))
     with pytest.raises(StillOwned):
         host.slots.free(slots)
     backup.finish()

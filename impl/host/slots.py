@@ -97,7 +97,7 @@ class HostSlots:
             self._head += num_pages
             self._num_free -= num_pages
             self._pages[pages] = OUT
-        return torch.from_numpy((pages[:, None] * self.page_size + self._offsets).reshape(-1))
+        return torch.from_numpy((pages[:, None] * self.page_size + self._offsets).ravel())
 
     def free(self, free_index: torch.Tensor) -> int:
         """Give back whole pages, int32 or int64 [k] on any device; how many slots they are.
@@ -116,7 +116,8 @@ class HostSlots:
             if distinct > out:
                 raise TooMany(f"free: {distinct} slots given back, {out} are out. Free each once.")
             refuse("free", self._faults(slots, writing=True, whole=True), ADVICE)
-            pages = slots[slots % self.page_size == 0] // self.page_size
+            pages, offsets = np.divmod(slots, self.page_size)
+            pages = pages[offsets == 0]
             end = self._head + self._num_free
             self._ring.numpy()[self._places(end, len(pages))] = pages
             self._num_free += len(pages)
@@ -132,12 +133,13 @@ class HostSlots:
     def _faults(self, slots: Slots, *, writing: bool, whole: bool = False) -> list[Fault]:
         """What is wrong with slots to be read, or written, or given back as `whole` pages."""
         inside = (slots >= 0) & (slots < self.size)
+        # what is outside stands for slot 0 here: that it is outside is named before all else
         pages = np.where(inside, slots, 0) // self.page_size
         state = self._pages[pages] if self.size else np.full(len(slots), OUT)
         wrong: dict[type[PoolError], tuple[Mask, str]] = {
             OutOfRange: (~inside, f"is outside 0..{self.size - 1}"),
-            NotOwned: (inside & (state == FRESH), "was not issued since clear"),
-            DoubleFree: (inside & (state == FREE), "is free already"),
+            NotOwned: (state == FRESH, "was not issued since clear"),
+            DoubleFree: (state == FREE, "is free already"),
             StillOwned: (self._busy(slots, inside, writing), "is in a transfer"),
         }
         if writing:
@@ -173,7 +175,7 @@ class HostSlots:
             }
 
     def _slots_of(self, pages: Slots) -> list[int]:
-        found: list[int] = (pages[:, None] * self.page_size + self._offsets).reshape(-1).tolist()
+        found: list[int] = (pages[:, None] * self.page_size + self._offsets).ravel().tolist()
         return found
 
     def audit(self) -> list[str]:

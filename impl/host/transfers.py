@@ -40,7 +40,6 @@ class _Transfer:
             _Part(pool, on_host(host, "host_slots"), on_host(device, "device_slots"))
             for pool, host, device in parts
         ]
-        self.open = False
         with ExitStack() as undo:
             for pool, host, device in self._parts:
                 pool._pin(call, host, device, loading=loading)

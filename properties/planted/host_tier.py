@@ -23,7 +23,7 @@ BUGS = (
     Bug("a hand-out of host slots is a view of the free list", TIER, "I54", edit(
         f"{SLOTS}.alloc", "self._ring.numpy()[self._places(self._head, num_pages)]",
         "self._ring.numpy()[(at := self._head % self.num_pages) : at + num_pages]",
-        "(pages[:, None] * self.page_size + self._offsets).reshape(-1)", "pages",
+        "(pages[:, None] * self.page_size + self._offsets).ravel()", "pages",
     ), entry=53, also=("I6",), limits={"page_size": (1,)}),
     Bug("a flush leaves host slots with whom it took them from", TIER, "I66", edit(
         f"{SLOTS}.clear", "self._ring = torch.arange(self.num_pages)",
@@ -33,7 +33,7 @@ BUGS = (
     Bug("a prefetch's host slots are released in two functions", TIER, "I5", entry=52,
         faulty="release_twice"),
     Bug("a host slot may be freed again", TIER, "I4", edit(
-        f"{SLOTS}._faults", "inside & (state == FREE)", "inside & (state > OUT)",
+        f"{SLOTS}._faults", "state == FREE, ", "state > OUT, ",
     )),
     Bug("a host slot may be named twice", TIER, "I4", edit(
         f"{SLOTS}._faults", "if writing:", "if writing and not whole:",
