@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,6 +29,7 @@ from impl.errors import (
     NotPageMultiple,
     OutOfRange,
     PoolError,
+    StaleHandle,
     StillOwned,
     WrongDtype,
 )
@@ -351,6 +353,29 @@ def test_a_load_that_fails_to_begin_lets_go() -> None:
         host.start_load(slots, ids(4, 5, 6, 7), gate)
     assert host.snapshot()["pinned"] == host.snapshot()["device_pinned"] == {}
     assert host.slots.free(slots) == 4
+
+
+def test_the_end_of_a_transfer_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither host rows are made nor slots let go before the copies are done; the end is once."""
+    pool, _ = kv_pool()
+    host = HostKVPool(pool, 4)
+    said: list[Any] = []
+    slots, device = taken(host, 4), ids(4, 5, 6, 7)
+    for lane, name in ((host._down, "down"), (host._up, "up")):
+
+        def wait(name: str = name) -> None:
+            said.append((name, len(host.snapshot()["pinned"])))
+
+        monkeypatch.setattr(lane, "wait", wait)
+        monkeypatch.setattr(lane, "follow", partial(said.append, name))
+    host.backup(slots, device)
+    load = host.start_load(slots, device)
+    load.cancel()
+    assert said == ["down", ("down", 4), "up", ("up", 4)]
+    assert load.producer == -1
+    for end in (load.finish, load.cancel):
+        with pytest.raises(StaleHandle):
+            end()
 
 
 def test_what_belongs_to_no_layer_comes_first() -> None:

@@ -36,6 +36,7 @@ def test_capacity_as_in_the_spec() -> None:
     assert host_capacity(9, 64, 131072, size_gb=10) == 1193 * 64 == 76352
     assert host_capacity(9, 64, 131072, tokens=128) == 128
     assert host_capacity(0, 4, 1, ratio=0) == 4
+    assert host_capacity(9, 1, 10**9 + 1, size_gb=1) == 1
 
 
 @given(

@@ -13,7 +13,7 @@ import torch
 
 from impl import checks
 from impl.errors import BadLengths, Duplicate, OutOfRange, StaleHandle
-from impl.host.gate import LayerGate
+from impl.host.gate import OFF, LayerGate
 from impl.host.pins import Slots
 from impl.host.slots import on_host
 
@@ -88,8 +88,8 @@ class Load(_Transfer):
     """A load under way: host slots to device slots, layer by layer, in one or several pools.
 
     `parts`: (host pool, host slots, device slots). With a gate it takes the next set of it, whose
-    number is `producer`; its layers are the pool's first part's, `layers`. A layer counts as
-    arrived when all parts have it. Ids are made rows by the copy, not before. Raises what
+    number is `producer`, -1 without one. `layers` are the first pool's; one counts as arrived when
+    all parts have it. Ids are made rows by the copy, not before. Raises what
     `HostPool.start_load` raises, `BadLengths` without a part or for a gate of another number of
     layers, and what `LayerGate.update_producer` raises; then nothing has begun. Spec: §4.6.
     """
@@ -114,7 +114,7 @@ class Load(_Transfer):
         # not at each layer: the forward that reads the last one need not be waited for
         self._parts[0].pool._up.follow()
         try:
-            self.producer = None if gate is None else gate.update_producer()
+            self.producer = OFF if gate is None else gate.update_producer()
         except BaseException:
             self._let_go()
             raise
@@ -136,7 +136,7 @@ class Load(_Transfer):
             for part, host in zip(self._parts, self._hosts, strict=True):
                 part.pool._write(at, host, part.device)
             self._arrived.add(at)
-            if self._gate is not None and self.producer is not None:
+            if self._gate is not None:
                 self._gate.complete(self.producer, at - self.layers.start)
 
     def finish(self) -> None:
