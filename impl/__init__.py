@@ -5,6 +5,12 @@ from impl.allocators.paged import PagedTokenToKVPoolAllocator
 from impl.allocators.swa import SWATokenToKVPoolAllocator
 from impl.allocators.token import TokenToKVPoolAllocator
 from impl.errors import PoolError
+from impl.host.capacity import host_budget, host_capacity, host_shares
+from impl.host.decls import HostPoolDecl
+from impl.host.gate import LayerGate
+from impl.host.pool import HostKVPool, HostStatePool
+from impl.host.slots import HostSlots
+from impl.host.transfers import Backup, Load
 from impl.hybrid_rows import HybridReqToTokenPool
 from impl.rows import Handle, ReqToTokenPool
 from impl.sizing import window_frontier
@@ -21,13 +27,20 @@ from impl.storage.swa_kv import SWAKVPool
 from impl.storage.write_loc import KVWriteLoc
 
 __all__ = [
+    "Backup",
     "BaseSWAKVPool",
     "BaseTokenToKVPoolAllocator",
     "DSATokenToKVPool",
     "Handle",
+    "HostKVPool",
+    "HostPoolDecl",
+    "HostSlots",
+    "HostStatePool",
     "HybridLinearKVPool",
     "HybridReqToTokenPool",
     "KVWriteLoc",
+    "LayerGate",
+    "Load",
     "MHATokenToKOnlyPool",
     "MHATokenToKVPool",
     "MLATokenToKVPool",
@@ -42,5 +55,8 @@ __all__ = [
     "ShortConvPool",
     "StoragelessSWAKVPool",
     "TokenToKVPoolAllocator",
+    "host_budget",
+    "host_capacity",
+    "host_shares",
     "window_frontier",
 ]

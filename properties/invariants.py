@@ -27,7 +27,7 @@ class Violation(AssertionError):
 
 _HERE = ""
 _UNIFIED, _CACHE, _STORE = "unified", "prefix cache", "storage"
-_SIZING, _HOST = "sizing", "host tier"
+_SIZING = "sizing"
 # One run can't show it: that a check misses nowhere is what the marks are for (each misuse refused
 # in each situation), that implementations agree is what each one's own lockstep adds up to.
 _SUM = "all runs together"
@@ -102,7 +102,7 @@ _TABLE: tuple[tuple[int, str, str, str], ...] = (
     (66, "clear", "clear refills everything; frees from before it are refused", _HERE),
     (67, "monotone demand", "demand is monotone in tokens", _SIZING),
     (68, "sizes", "zero is a no-op, a negative size is refused", _HERE),
-    (69, "tiers agree", "list membership and tier field agree", _HOST),
+    (69, "tiers agree", "list membership and tier field agree", _CACHE),
     (70, "re-entrancy", "eviction inside a call spares the call's own objects", _CACHE),
     (71, "exact order", "slots and free lists equal the reference's, in order", _HERE),
 )  # fmt: skip

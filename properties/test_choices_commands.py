@@ -18,6 +18,9 @@ from properties.subjects import impl
 from properties.subjects.swa import LIFE
 from properties.systems import PROMPT, SYSTEMS
 from properties.systems.growth import Extend
+from properties.systems.host_tier import HostTierConfig
+from properties.systems.host_tier_commands import Alloc as AllocHost
+from properties.systems.host_tier_transfers import Save
 from properties.systems.hybrid_rows import HybridRowsConfig
 from properties.systems.hybrid_rows_commands import Admit as AdmitHybrid
 from properties.systems.hybrid_rows_commands import FirstExtend, Reserve
@@ -47,6 +50,9 @@ SELDOM = {
     "abort": 8,
     "use_lost": 8,
     "continue_twice_in_rows": 0,
+    "load_of_written": 8,
+    "transfer_to_busy_device": 8,
+    "begin_undrained": 0,
 }
 
 
@@ -96,7 +102,7 @@ THIRD = frozenset(
     {
         "free_parked", "free_again", "stale_write", "half_page_gone", "half_page_of_another",
         "continue_twice_in_rows", "segment_gone", "segment_of_another", "abort", "adopt",
-        "free_named",
+        "free_named", "layer_twice", "use_over", "begin_undrained",
     }
 )  # fmt: skip
 # What a walk begins behind, where nothing can be done without it.
@@ -105,10 +111,11 @@ OPENING: dict[str, Callable[[Any], tuple[Command, ...]]] = {
     "overlap": lambda config: (Admit(tuple(range(config.rows))),),
     "state_pools": lambda config: (AdmitState((0,), 0),),
     "kv_pools": lambda config: (Write(0, 2, 0, 0, 0, 0, False),),
+    "host_tier": lambda config: (AllocHost(0, 1), AllocHost(1, 1), Save(0, 0)),
     "hybrid_rows": lambda config: (AdmitHybrid((0,)), FirstExtend((0,)), Reserve(1)),
 }
 # What decides what can follow, and neither side shows: held by actors, sessions, or on the host.
-APART = ("taken", "copied", "parked", "saved", "sessions")
+APART = ("taken", "copied", "parked", "saved", "sessions", "host", "transfers", "over")
 TINY: dict[str, list[Any]] = {
     "rows": [RowsConfig(size=1, width=1), RowsConfig(size=2, width=1)],
     "token": [TokenConfig(size=n, need_sort=sort) for n in (1, 2) for sort in (False, True)],
@@ -154,6 +161,13 @@ TINY["hybrid_rows"] = [
         (1, 4, 2, True),
     )
 ]
+TINY["host_tier"] = [
+    HostTierConfig(
+        kind=kind, page_size=size, pages=2, device_pages=pages, layers=layers, stride=1,
+        start=0, width=1, virtual=virtual,
+    )
+    for kind, size, pages, layers, virtual in ((0, 2, 2, 1, False), (1, 1, 2, 2, True))
+]  # fmt: skip
 TINY["state_slots"] = [StateSlotsConfig(size=n) for n in (1, 2, 3)]
 
 

@@ -27,6 +27,7 @@ CLASSES = {
     "paged": "PagedTokenToKVPoolAllocator",
     "paged_rows": "PagedTokenToKVPoolAllocator",
     "state_slots": "MambaSlotAllocator",
+    "host_slots": "HostSlots",
 }
 # What of an example's arguments is read on the host, as in the signatures of NOTES and spec §2.
 HOST_LISTS = frozenset({"reqs", "indices"})
@@ -66,6 +67,8 @@ def build(example: Example, house: Any, **options: Any) -> Any:
     """What an example is about, of one of the houses."""
     if example.system == "paged_rows":
         return WithTables(house, example.config, **options)
+    if example.system == "host_slots":
+        options = {}  # they are the host's
     return getattr(house, CLASSES[example.system])(**example.config, **options)
 
 

@@ -29,6 +29,7 @@ NAMES = pytest.mark.parametrize("name", PROMPT)
 # Few states allow these; their fields are those of others.
 RARE = {
     "free_parked", "continue_twice_in_rows", "half_page_gone", "half_page_of_another",
+    "begin_undrained", "transfer_to_busy_device",
     "several_wrong_entries", "segment_gone", "segment_of_another", "unbound_segment", "free_named",
 }  # fmt: skip
 

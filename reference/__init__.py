@@ -9,6 +9,7 @@ from reference.allocators import (
     SWATokenToKVPoolAllocator,
     TokenToKVPoolAllocator,
 )
+from reference.host.slots import HostSlots
 from reference.hybrid_rows import HybridReqToTokenPool
 from reference.ledger import Ledger
 from reference.refusal import KINDS, Refused
@@ -21,6 +22,7 @@ __all__ = [
     "KINDS",
     "BaseTokenToKVPoolAllocator",
     "Handle",
+    "HostSlots",
     "HybridReqToTokenPool",
     "Ledger",
     "MambaPool",

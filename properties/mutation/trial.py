@@ -102,6 +102,16 @@ POOLS = Suite(
     ("test_impl_state_pools.py", "performance/test_state_cost.py"),
 )
 KV = Suite((*_fast("kv_pools"), *_slow("kv_pools")), ("test_impl_kv.py", "kernels/test_kv_rows.py"))
+HOST = Suite(
+    _fast("host_tier"),
+    (
+        "test_impl_host.py",
+        "test_host_lane.py",
+        "test_impl_host_plans.py",
+        "test_examples.py",
+        "test_impl_package.py",
+    ),
+)
 #: beginning of a module's path → its tests; the first that fits
 SUITES: tuple[tuple[str, Suite], ...] = (
     ("rows", ROWS),
@@ -115,6 +125,7 @@ SUITES: tuple[tuple[str, Suite], ...] = (
     ("storage", KV),
     ("kernels/kv_rows", KV),
     ("kernels/device/kv_rows", replace(KV, files_first=True)),
+    ("host/", HOST),
     ("kernels/windows", WINDOWS),
     ("kernels/device/windows", Suite(_fast("swa"), ("kernels/test_windows.py",), files_first=True)),
     ("sizing", Suite(_fast("swa", "hybrid_rows"), ("test_impl_swa.py", "test_impl_states.py"))),

@@ -21,7 +21,7 @@ __all__ = ["Factory", "Subject", "TensorSubject", "UnusableSubject", "is_built_i
 OURS = {"impl": "auto", "impl:torch": "torch", "impl:triton": "triton"}
 BUILT_IN = (*OURS, "sglang", "reference")
 #: systems whose books are the host's
-HOSTS = frozenset({"rows", "state_slots", "hybrid_rows"})
+HOSTS = frozenset({"rows", "state_slots", "hybrid_rows", "host_tier"})
 #: what the names begin with of ours with a planted bug
 PLANTED = "planted:"
 LEVELS = ("exact", "renamed")

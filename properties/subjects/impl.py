@@ -195,7 +195,7 @@ def storages_of(*targets: Any) -> frozenset[int]:
 
 def systems(backend: str) -> frozenset[str]:
     """The systems that a backend of ours has here: kernels need triton to run."""
-    found = {"rows", "state_slots", "hybrid_rows"}
+    found = {"rows", "state_slots", "hybrid_rows", "host_tier"}
     if backend != "triton" or kernels_run():
         found |= {"token", "paged", "paged_rows", "overlap", "state_pools", "kv_pools"}
     if backend != "triton":
@@ -222,6 +222,10 @@ def make(system: str, config: Any, **options: Any) -> ImplSubject:
         from properties.subjects.impl_hybrid import ImplHybrid
 
         return ImplHybrid(config, device)
+    if system == "host_tier":
+        from properties.subjects.host_tier import HostTierSubject
+
+        return HostTierSubject(config, device)
     if system == "swa":
         from properties.subjects.swa import ImplSWA
 

@@ -26,6 +26,7 @@ UNDER_TEST: dict[str, tuple[str, ...]] = {
     "sglang.srt.mem_cache.allocator.mamba": ("MambaSlotAllocator",),
     "sglang.srt.mem_cache.allocator.swa": ("SWATokenToKVPoolAllocator",),
     "sglang.srt.mem_cache.base_swa_memory_pool": ("BaseSWAKVPool",),
+    "sglang.srt.mem_cache.pool_host.base": ("HostKVCache",),
     "sglang.srt.configs.mamba_utils": (
         "KimiLinearCacheParams",
         "KimiLinearStateShape",

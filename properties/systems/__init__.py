@@ -6,6 +6,7 @@ Adding a system means adding a module here and listing it; no driver knows a sys
 from __future__ import annotations
 
 from properties.systems.deferred import PAGED_DEFERRED, TOKEN_DEFERRED
+from properties.systems.host_tier import HOST_TIER
 from properties.systems.hybrid_rows import HYBRID_ROWS
 from properties.systems.kv_pools import KV_POOLS
 from properties.systems.overlap import OVERLAP
@@ -21,7 +22,8 @@ from properties.systems.token import TOKEN
 
 TOKENS = (ROWS, TOKEN, PAGED, PAGED_ROWS, OVERLAP, SWA, TOKEN_DEFERRED, PAGED_DEFERRED)
 STATES = (STATE_POOLS, STATE_SLOTS, HYBRID_ROWS)
-SYSTEMS: dict[str, System] = {system.name: system for system in (*TOKENS, *STATES, KV_POOLS)}
+STORAGE = (KV_POOLS, HOST_TIER)
+SYSTEMS: dict[str, System] = {system.name: system for system in (*TOKENS, *STATES, *STORAGE)}
 
 #: those whose commands are recorded from outside, not drawn
 RECORDED: dict[str, System] = {system.name: system for system in (TOKEN_RAW, PAGED_RAW)}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Literal
 
-System = Literal["rows", "token", "paged", "paged_rows", "state_slots"]
+System = Literal["rows", "token", "paged", "paged_rows", "state_slots", "host_slots"]
 Step = tuple[str, dict[str, Any], Any]
 """Method, keyword arguments, expected outcome: a list, an int, a bool, a handle as a pair, None, or
 `refused(kind)`. Pass copies of the arguments, so that no run can spoil the next one."""
