@@ -18,6 +18,7 @@ from impl import (
 )
 from impl.errors import NegativeSize, NoWindowPeer, OutOfRange, StillOwned, Unsupported
 from properties.kernels.rig import DEVICE
+from properties.test_backends import require
 from reference import Refused
 from reference import window_frontier as wanted_frontier
 
@@ -218,7 +219,6 @@ def test_rings_have_no_map() -> None:
         ({"size": 2**31}, OutOfRange),
         ({"size_swa": 2**31}, OutOfRange),
         ({"kvcache": object()}, Unsupported),
-        ({"backend": "triton"}, Unsupported),
         ({"backend": "cupy"}, Unsupported),
     ],
 )
@@ -227,6 +227,31 @@ def test_a_pair_that_cannot_be(options: dict[str, Any], error: type[PoolError]) 
     sizes = {"size": 8, "size_swa": 8, "page_size": 4, **options}
     with pytest.raises(error):
         SWATokenToKVPoolAllocator(device=DEVICE, **sizes)
+
+
+@pytest.mark.parametrize("backend", ["torch", "triton"])
+def test_either_backend_raises_at_the_call(backend: str) -> None:
+    """A fault of values is there at once, names its kind, and neither side has changed."""
+    require(backend)
+    target = pair(16, 16, 4, backend=backend)
+    assert target.backend == backend
+    slots = extend(target, 8)
+    assert slots is not None
+    target.free_swa_segment(slots[:4], start_pos=0)
+    assert target.swa_available_size() == 12
+    before = target.snapshot()
+    with pytest.raises(NoWindowPeer):
+        target.free(slots)
+    assert target.snapshot() == before
+    target.check()
+
+
+def test_kernels_that_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without triton they are refused by name; whoever names none gets torch."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(Unsupported, match="pip install triton"):
+        pair(8, 8, 4, backend="triton")
+    assert pair(8, 8, 4).backend == "torch"
 
 
 def test_the_pair_has_the_interface_of_a_single_allocator() -> None:

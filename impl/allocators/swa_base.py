@@ -49,10 +49,12 @@ class SWAPair(KVCacheForwarding):
     `size` and `size_swa` in slots. `kvcache`, a `BaseSWAKVPool`, is given the map. Where it says
     that windows are rings of request rows (`swa_req_ring_size`), `req_to_token_pool` tells how
     many are free: a row's ring costs whole pages, and windows are never counted in slots. `backend`
-    "auto" or "torch": faults of tensor values are raised at the call, on every device. The rest is
-    as for single allocators. Raises `NegativeSize`, `OutOfRange`, `WrongDtype`; `Unsupported` for
-    backend "triton", for another kind of `kvcache`, and for rings without rows or pages. O(pool).
-    Spec: §2.2, §2.8.
+    says what lets go of windows: "triton" a kernel, "torch" its torch form, "auto" as for single
+    allocators. With each, faults of tensor values are raised at the call, on every device: a pair
+    has to know that one side takes a call before the other one does. The rest is as for single
+    allocators. Raises `NegativeSize`, `OutOfRange`, `WrongDtype`; `Unsupported` for a backend that
+    can't run, for another kind of `kvcache`, and for rings without rows or pages. O(pool). Spec:
+    §2.2, §2.8.
     """
 
     def __init__(
@@ -69,7 +71,8 @@ class SWAPair(KVCacheForwarding):
         backend: str = "auto",
         validate: bool = True,
     ) -> None:
-        checks.raise_first(_construction_errors(size, size_swa, page_size, kvcache, backend))
+        checks.raise_first(_construction_errors(size, size_swa, page_size, kvcache))
+        self.backend = kernels.resolve(backend, torch.device(device))
         self.page_size = operator.index(page_size)
         self.dtype = dtype
         self.need_sort = need_sort
@@ -90,8 +93,9 @@ class SWAPair(KVCacheForwarding):
         self._ring_slots = self._ring_available()
         full, swa = self.full_attn_allocator, self.swa_attn_allocator
         self._windows = WindowMap(
-            full.size, self.page_size, swa.num_pages, self.device, full._book.arrays
-        )
+            full.size, self.page_size, swa.num_pages, full._book.arrays, device=self.device,
+            on_kernel=self.backend == "triton",
+        )  # fmt: skip
         self.full_to_swa_index_mapping = self._windows.mapping
         self._pair = self._new_pair()
         if kvcache is not None:
@@ -303,23 +307,16 @@ def _smaller(value: Any, side: Side, name: str) -> int:
 
 
 def _construction_errors(
-    size: Any, size_swa: Any, page_size: Any, kvcache: Any, backend: str
+    size: Any, size_swa: Any, page_size: Any, kvcache: Any
 ) -> list[PoolError | None]:
     page = checks.int_or_none(page_size) or 1
     errors = checks.collected(
         lambda: checks.host_size(page_size, "page_size", least=1),
         lambda: checks.pool_size(size, page),
         lambda: checks.pool_size(size_swa, page, "size_swa"),
-        lambda: backend == "triton" or kernels.resolve(backend, checks.CPU),
     )
     if kvcache is not None and not isinstance(kvcache, BaseSWAKVPool):
         errors.append(
             Unsupported(f"kvcache must be a BaseSWAKVPool, got {type(kvcache).__name__}.")
-        )
-    if backend == "triton":
-        errors.append(
-            Unsupported(
-                'backend "triton" defers faults, which a pair raises at the call. Use "auto".'
-            )
         )
     return errors

@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 
 from impl.kernels import device as kernels
-from impl.kernels import resolve, windows
+from impl.kernels import windows
 from impl.kernels.arrays import Array, Arrays, Truth, Viewed
 
 NO_LOCATION = -1
@@ -37,8 +37,9 @@ class WindowMap(Viewed):
     _owners: Array
 
     def __init__(
-        self, size: int, page_size: int, num_windows: int, device: torch.device, arrays: Arrays
-    ) -> None:
+        self, size: int, page_size: int, num_windows: int, arrays: Arrays, *,
+        device: torch.device, on_kernel: bool,
+    ) -> None:  # fmt: skip
         self.page_size = page_size
         num_rows = size // page_size + 1
         self.mapping = torch.zeros(size + page_size + 1, dtype=torch.int64, device=device)
@@ -52,7 +53,7 @@ class WindowMap(Viewed):
         )
         self.owner_pages = torch.zeros(num_windows + 1, dtype=torch.int64, device=device)
         #: whether a kernel lets go of windows, instead of the torch form
-        self.on_kernel = resolve("auto", device) == "triton"
+        self.on_kernel = on_kernel
         self._arrays = arrays
         self._view()
 

@@ -70,7 +70,7 @@ def test_a_strided_list_of_pages() -> None:
 
 @pytest.mark.parametrize("page_size", [1, 4])
 def test_the_pair_goes_by_the_kernel(page_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pair that is told to launches it once for a call, whatever the number of pages."""
+    """A pair of that backend launches it once for a call, whatever the number of pages."""
     calls: list[int] = []
     sound = load().windows.resolve_and_clear
 
@@ -80,8 +80,7 @@ def test_the_pair_goes_by_the_kernel(page_size: int, monkeypatch: pytest.MonkeyP
         return made
 
     monkeypatch.setattr(load().windows, "resolve_and_clear", counted)
-    pair = SWATokenToKVPoolAllocator(64, 64, page_size, device=DEVICE)
-    pair._windows.on_kernel = True
+    pair = SWATokenToKVPoolAllocator(64, 64, page_size, device=DEVICE, backend="triton")
     if page_size == 1:
         slots = pair.alloc(12)
     else:

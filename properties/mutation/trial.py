@@ -90,7 +90,7 @@ DEFERRED = Suite(
     _slow("token_deferred", "paged_deferred", "paged", "token"), (*UNITS, "test_deferred.py")
 )
 WINDOWS = Suite(
-    _fast("swa"),
+    (*_fast("swa"), *_slow("swa")),
     ("test_impl_swa.py", "test_examples.py", "test_impl_package.py", "test_shortcuts.py"),
 )
 HYBRID = Suite(
@@ -111,7 +111,7 @@ SUITES: tuple[tuple[str, Suite], ...] = (
     ),
     ("storage/swa", WINDOWS),
     ("kernels/windows", WINDOWS),
-    ("kernels/device/windows", Suite(_fast("swa"), ("kernels/test_windows.py",), files_first=True)),
+    ("kernels/device/windows", Suite(_slow("swa"), ("kernels/test_windows.py",), files_first=True)),
     ("sizing", Suite(_fast("swa", "hybrid_rows"), ("test_impl_swa.py", "test_impl_states.py"))),
     ("hybrid_rows", HYBRID),
     *((f"states/{start}", HYBRID) for start in ("slot", "tracking", "record", "register")),

@@ -30,6 +30,6 @@ BUGS: tuple[Bug, ...] = (
     *state_pools.BUGS, *states.BUGS, *swa.BUGS,
 )  # fmt: skip
 #: those of the kernels, which an interpreter runs a hundred steps a second of
-SLOW: tuple[Bug, ...] = (*kernels.BUGS, *deferral.BUGS, *state_pools.SLOW)
+SLOW: tuple[Bug, ...] = (*kernels.BUGS, *deferral.BUGS, *state_pools.SLOW, *swa.SLOW)
 
 BY_SLUG: dict[str, Bug] = {bug.slug: bug for bug in (*BUGS, *SLOW)}

@@ -18,6 +18,7 @@ FITS = "if not pair.fits(plan.num_pages, plan.num_pages):"
 # Where windows are rings none of this can show.
 PAGED = {"page_size": (2, 3, 4), "ring": (0,)}
 SINGLE = {"page_size": (1,)}
+CLEARS = "tl.store(mapping + page * page_size + in_page, 0, mask=inside)"
 RESOLVE = "windows = self.arrays.sorted(self.windows.release(pages))"
 
 BUGS = (
@@ -92,4 +93,14 @@ BUGS = (
     Bug("windows of rings are counted in slots", "swa", "I2", edit(
         f"{BASE}:SWAPair.available_size", "full if self.swa_req_ring else", "",
     ), limits={"ring": (1,), "page_size": (2, 3)}),
+)  # fmt: skip
+
+SLOW = (
+    Bug("a window page goes back, one slot's entry is cleared", "swa", "I17", edit(
+        "kernels.device.windows:resolve_pages", CLEARS, CLEARS.replace("inside", "first"),
+    ), also=("I20",), limits=PAGED, commands=("extend", "free_swa", "free_swa_segment")),
+    Bug("a window page that went back has an owner still", "swa", "I17", edit(
+        "kernels.device.windows:resolve_pages",
+        "tl.store(owners + peer, 0, mask=first)", "tl.store(owners + peer, page, mask=first)",
+    ), commands=("alloc", "extend", "free_swa", "free_swa_segment")),
 )  # fmt: skip
