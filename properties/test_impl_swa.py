@@ -16,7 +16,7 @@ from impl import (
     SWATokenToKVPoolAllocator,
     window_frontier,
 )
-from impl.errors import NegativeSize, NoWindowPeer, OutOfRange, StillOwned, Unsupported
+from impl.errors import NegativeSize, NoWindowPeer, OutOfRange, StillOwned, TooMany, Unsupported
 from properties.kernels.rig import DEVICE
 from properties.test_backends import require
 from reference import Refused
@@ -279,15 +279,56 @@ def test_resize_only_shrinks_what_owns_nothing() -> None:
     assert extend(target, 5) is None
 
 
-def test_unchecked_values_overrun_nothing() -> None:
+@pytest.mark.parametrize("page_size", [1, 4])
+def test_unchecked_values_overrun_nothing(page_size: int) -> None:
     """Without checks of values a window freed twice gives back nothing."""
-    target = pair(16, 16, 4, validate=False)
-    slots = extend(target, 8)
+    target = pair(16, 16, page_size, validate=False)
+    slots = target.alloc(8) if page_size == 1 else extend(target, 8)
     assert slots is not None
     target.free_swa_segment(slots, start_pos=0)
     target.free_swa_segment(slots, start_pos=0)
     target.free_swa(slots)
     assert target.swa_available_size() == 16
+    assert target.audit() == []
+
+
+@pytest.mark.parametrize("how", ["free_page_ids", "free_segments", "free_swa_segments"])
+def test_unchecked_values_give_back_no_more_windows_than_are_out(how: str) -> None:
+    """Two pages are out and one window: its page named twice is too many, and nothing changes."""
+    target = pair(16, 16, 4, validate=False)
+    slots = extend(target, 8)
+    assert slots is not None
+    target.free_swa(slots[:4])
+    before = target.snapshot()
+    twice: Any = ids(2, 2) if how == "free_page_ids" else [(slots[4:], 0), (slots[4:], 4)]
+    with pytest.raises(TooMany, match="2"):
+        getattr(target, how)(twice)
+    assert target.snapshot() == before
+
+
+def test_unchecked_slots_give_back_no_more_windows_than_are_out() -> None:
+    """The same where a page is a slot: what is named twice there counts once."""
+    target = pair(8, 8, 1, validate=False)
+    slots = target.alloc(2)
+    assert slots is not None
+    target.clear_full_to_swa_mapping(slots)
+    target.swa_attn_allocator.free(slots)
+    target.full_to_swa_index_mapping[1:3] = ids(1, 2)
+    with pytest.raises(TooMany):
+        target.free_swa(slots)
+
+
+def test_a_tail_behind_slots_that_were_dropped() -> None:
+    """What a dropped slot was mapped to goes, and with the last entry of a page its peer."""
+    target = pair(16, 16, 4)
+    assert extend(target, 2) is not None
+    target.clear_full_to_swa_mapping(ids(4))
+    two, six = torch.tensor([1]), torch.tensor([6])
+    slots = target.alloc_extend_swa_tail(
+        two.to(DEVICE), two, six.to(DEVICE), six, ids(4), 5, 2
+    )  # fmt: skip
+    assert slots is not None
+    assert target.translate_loc_from_full_to_swa(slots).tolist() == [0, 0, 0, 8, 9]
     assert target.audit() == []
 
 

@@ -348,10 +348,11 @@ def _tail(
     prefix, seq = int(prefix_lens[0]), int(seq_lens[0])
     if tail > seq - prefix:
         errors.append(BadLengths(f"{call}: a tail of {tail} tokens of {seq - prefix} new ones."))
-    if tail > 0 and (seq - tail) % page_size:
+    first = seq - tail
+    if tail > 0 and first % page_size:
         errors.append(
             Misaligned(
-                f"{call}: the tail begins at position {seq - tail}, inside a page of {page_size}. "
+                f"{call}: the tail begins at position {first}, inside a page of {page_size}. "
                 "Begin it at a page border."
             )
         )

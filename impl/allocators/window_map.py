@@ -51,7 +51,7 @@ class WindowMap(Viewed):
             if page_size == 1
             else torch.zeros(num_rows + 1, dtype=torch.int64, device=device)
         )
-        self.owner_pages = torch.zeros(num_windows + 1, dtype=torch.int64, device=device)
+        self.owner_pages = torch.zeros(num_windows + 2, dtype=torch.int64, device=device)
         #: whether a kernel lets go of windows, instead of the torch form
         self.on_kernel = on_kernel
         self._arrays = arrays
@@ -71,8 +71,8 @@ class WindowMap(Viewed):
         return self._arrays.look(self._peers, pages)
 
     def owners(self, window_pages: Array) -> Array:
-        """The full pages whose peers these are, 0 where nobody's; ids are of the pool."""
-        return self._owners[window_pages]
+        """The full pages whose peers these are, of any window pages; 0 where nobody's."""
+        return self._arrays.look(self._owners, window_pages)
 
     def all_live(self, pages: Array) -> Truth:
         """That each of any full pages has a peer."""

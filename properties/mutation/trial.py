@@ -91,8 +91,11 @@ DEFERRED = Suite(
 )
 WINDOWS = Suite(
     (*_fast("swa"), *_slow("swa")),
-    ("test_impl_swa.py", "test_examples.py", "test_impl_package.py", "test_shortcuts.py"),
-)
+    (
+        "test_impl_swa_faults.py", "test_impl_swa.py", "kernels/test_windows.py",
+        "test_examples.py", "test_impl_package.py", "test_shortcuts.py",
+    ),
+)  # fmt: skip
 HYBRID = Suite(
     _fast("state_slots", "hybrid_rows"),
     ("test_impl_states.py", "test_hybrid_rows.py", "test_examples.py"),

@@ -253,7 +253,7 @@ class BadMapping(Misuse):
     weight: ClassVar[int] = 8
     ways: ClassVar[tuple[str, ...]] = (
         "free slot", "reserved slot", "no slot", "free window", "reserved window", "no window",
-        "twice", "other number", "occupied", "cleared",
+        "twice", "other number", "occupied", "cleared", "out of step",
     )  # fmt: skip
 
     how: str
@@ -300,6 +300,8 @@ class BadMapping(Misuse):
                 return (live[:1] * 2, taken[:1] * 2) if live else None
             case "other number":
                 return live[:1], []
+            case "out of step":  # with no window, which is the larger fault
+                return (gone[:1], [-1]) if gone and size > 1 else None
             case _:  # occupied: the window of another page
                 return (gone[:1], taken[:1]) if gone and live else None
 
