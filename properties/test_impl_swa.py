@@ -16,7 +16,15 @@ from impl import (
     SWATokenToKVPoolAllocator,
     window_frontier,
 )
-from impl.errors import NegativeSize, NoWindowPeer, OutOfRange, StillOwned, TooMany, Unsupported
+from impl.errors import (
+    NegativeSize,
+    NoWindowPeer,
+    OutOfRange,
+    StillOwned,
+    TooMany,
+    Unsupported,
+    WrongDtype,
+)
 from properties.kernels.rig import DEVICE
 from properties.test_backends import require
 from reference import Refused
@@ -218,6 +226,7 @@ def test_rings_have_no_map() -> None:
         ({"page_size": 0}, NegativeSize),
         ({"size": 2**31}, OutOfRange),
         ({"size_swa": 2**31}, OutOfRange),
+        ({"size": 2**31 - 2, "page_size": "4"}, WrongDtype),
         ({"kvcache": object()}, Unsupported),
         ({"backend": "cupy"}, Unsupported),
     ],
@@ -316,6 +325,21 @@ def test_unchecked_slots_give_back_no_more_windows_than_are_out() -> None:
     target.full_to_swa_index_mapping[1:3] = ids(1, 2)
     with pytest.raises(TooMany):
         target.free_swa(slots)
+
+
+def test_who_gets_no_tokens_needs_no_window() -> None:
+    """A request that ends in a half-filled page without its window stays as it is in a batch."""
+    target = pair(32, 32, 4)
+    slots = extend(target, 2)
+    assert slots is not None
+    target.free_swa(slots)
+    before, after = torch.tensor([2, 0]), torch.tensor([2, 3])
+    found = target.alloc_extend(
+        before.to(DEVICE), before, after.to(DEVICE), after, ids(5, -1), 3
+    )  # fmt: skip
+    assert found is not None
+    assert found.tolist() == [8, 9, 10]
+    assert target.translate_loc_from_full_to_swa(found).tolist() == [4, 5, 6]
 
 
 def test_a_tail_behind_slots_that_were_dropped() -> None:

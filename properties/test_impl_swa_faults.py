@@ -182,6 +182,37 @@ def test_an_argument_of_the_wrong_kind(
         assert pair.snapshot() == before
 
 
+class ForeignStream:
+    """In place of what looks at the current stream on a GPU: it isn't the pair's."""
+
+    def require(self) -> None:
+        raise InterruptedError
+
+
+OF_THE_HOST = ("new_pages_available", "reclaim_for_prealloc")  # counts, and the cache's business
+WITHOUT_ARGUMENTS = (
+    "check", "recover", "free_group_begin", "free_group_end", "merge_and_sort_free",
+    "get_all_free_pages", "snapshot", "audit",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("size", CALLS)
+def test_a_foreign_stream_is_noticed_first(size: int) -> None:
+    """By every call that works with tensors, before anything changes."""
+    calls = {name: args for name, args in CALLS[size].items() if name not in OF_THE_HOST}
+    for call, args in (*calls.items(), *((name, {}) for name in WITHOUT_ARGUMENTS)):
+        pair = WORLDS[size]()
+        if call == "free_group_end":
+            pair.free_group_begin()
+        before = pair.snapshot()
+        book = pair.full_attn_allocator._book
+        sound, book.stream = book.stream, ForeignStream()  # type: ignore[assignment]
+        with pytest.raises(InterruptedError):
+            getattr(pair, call)(**args)
+        book.stream = sound
+        assert pair.snapshot() == before, call
+
+
 @pytest.mark.parametrize("how", TENSORS)
 def test_a_pool_translates_slots_only(how: str) -> None:
     """The storage-less pool looks at what it is given as its allocator does."""
