@@ -21,7 +21,7 @@ from properties.subjects.sglang_swa import SglangSWA
 from properties.subjects.swa import EchoRings, EchoWindows
 from properties.systems.paged import PagedConfig
 from properties.systems.swa import SWAConfig
-from properties.systems.swa_life import pair_config
+from properties.systems.swa_capacity import pair_config
 from properties.systems.token import TokenConfig
 from reference.examples import EXAMPLES, Example
 

@@ -342,10 +342,11 @@ def _tail(
         errors.append(NegativeSize(f"{call}: a tail of {tail} tokens. Give at least 0."))
     if not usable((prefix_lens, seq_lens)):
         return tail, errors
-    if seq_lens.shape[0] != 1:
-        errors.append(BadLengths(f"{call}: {seq_lens.shape[0]} requests. Give one at a time."))
+    requests = list(zip(prefix_lens.tolist(), seq_lens.tolist(), strict=True))
+    if len(requests) != 1:
+        errors.append(BadLengths(f"{call}: {len(requests)} requests. Give one at a time."))
         return tail, errors
-    prefix, seq = int(prefix_lens[0]), int(seq_lens[0])
+    ((prefix, seq),) = requests
     if tail > seq - prefix:
         errors.append(BadLengths(f"{call}: a tail of {tail} tokens of {seq - prefix} new ones."))
     first = seq - tail

@@ -15,7 +15,7 @@ from properties.systems import growth_misuse, misuse, protocol_misuse
 from properties.systems.growth import extend_args
 from properties.systems.misuse import GROWING, Misuse, grow_call, open_ways, release_call
 from properties.systems.slot_model import Side
-from properties.systems.swa_life import pair_config
+from properties.systems.swa_capacity import pair_config
 from properties.systems.swa_model import SWAModel
 
 WINDOW_WAYS = ("free_swa", "free_swa_segment", "free_swa_segments")
