@@ -399,6 +399,16 @@ def test_the_map_is_audited(slot: int, window: int, words: list[str]) -> None:
     assert bool(found) == bool(words)
 
 
+def test_a_map_longer_than_its_pool_is_audited() -> None:
+    """A pair that was made smaller has entries of pages that it has no more."""
+    target = pair(16, 16, 4)
+    target.resize(SimpleNamespace(full_max_total_num_tokens=8, swa_max_total_num_tokens=8))
+    target.full_to_swa_index_mapping[17] = 13
+    found = "; ".join(target.audit())
+    assert "slot 17 isn't owned" in found
+    assert "window slot 13, which isn't owned" in found
+
+
 # ---- sizing --------------------
 
 

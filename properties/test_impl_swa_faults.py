@@ -253,6 +253,15 @@ def moved(pair: Pair, slots: tuple[int, ...], windows: tuple[int, ...]) -> Any:
     return pair.set_full_to_swa_mapping(ids(*slots), ids(*windows))
 
 
+def test_slots_of_a_page_are_mapped_one_after_another() -> None:
+    """To the peer that the page has already, which has no other page."""
+    pair = pages_of_four()
+    for slot in (12, 13, 12):
+        moved(pair, (slot,), (slot,))
+    assert pair.translate_loc_from_full_to_swa(ids(12, 13, 14)).tolist() == [12, 13, 0]
+    assert pair.audit() == []
+
+
 Act = Callable[[Pair], Any]
 #: page size, what is done, the kind of refusal, what its message says of the element
 FAULTS: tuple[tuple[int, Act, str, str], ...] = (

@@ -41,6 +41,8 @@ class Tree:
 
     def evict_for_alloc(self, params: Any) -> None:
         self.asked = [params.num_tokens, params.swa_num_tokens]
+        if not any(self.asked):
+            raise violation("I11", "the cache was asked for nothing")
 
 
 def evict_window(target: Any, args: Args, ids: Ids, frontier_of: Callable[..., int]) -> int:
