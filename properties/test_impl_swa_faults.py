@@ -262,6 +262,17 @@ def test_slots_of_a_page_are_mapped_one_after_another() -> None:
     assert pair.audit() == []
 
 
+def test_what_a_group_has_parked_is_not_accused() -> None:
+    """Of pages without windows the refusal names the one that no slot free of the group named."""
+    pair = pages_of_four()
+    pair.free_group_begin()
+    pair.free_full(ids(12))
+    before = pair.snapshot()
+    with pytest.raises(PoolError, match=r"^free: \[2\] page 4 has no window\. "):
+        pair.free(ids(12, 4, 16))
+    assert pair.snapshot() == before
+
+
 Act = Callable[[Pair], Any]
 #: page size, what is done, the kind of refusal, what its message says of the element
 FAULTS: tuple[tuple[int, Act, str, str], ...] = (
@@ -342,7 +353,10 @@ def test_a_fault_is_named_where_it_stands(size: int, act: Act, kind: str, words:
     before = pair.snapshot()
     with pytest.raises(PoolError) as caught:
         act(pair)
-    assert words in str(caught.value)
+    said = str(caught.value)
+    assert words in said
+    if "[" in words:
+        assert said.index("[") == said.index(words) + words.index("["), "another is named first"
     assert type(caught.value).__name__ == kind
     assert pair.snapshot() == before
     assert pair.audit() == []
