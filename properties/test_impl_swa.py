@@ -399,6 +399,17 @@ def test_the_map_is_audited(slot: int, window: int, words: list[str]) -> None:
     assert bool(found) == bool(words)
 
 
+@pytest.mark.parametrize("page_size", [2, 4])
+def test_the_index_of_the_map_is_audited(page_size: int) -> None:
+    """A peer or an owner that the map doesn't say shows."""
+    for index, words in (("peer_pages", "the peer of page 1 is 2"), ("owner_pages", "the owner")):
+        target = pair(16, 16, page_size)
+        assert extend(target, page_size) is not None
+        getattr(target._windows, index)[1] = 2
+        (found,) = target.audit()
+        assert words in found
+
+
 def test_a_map_longer_than_its_pool_is_audited() -> None:
     """A pair that was made smaller has entries of pages that it has no more."""
     target = pair(16, 16, 4)

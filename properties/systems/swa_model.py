@@ -137,8 +137,9 @@ class SWAModel(SlotModel):
     def requests_key(self, side: Side, order: Sequence[int]) -> Hashable:
         assert isinstance(side, WindowSide)
         between = tuple(name in side.sessions for name in order)
-        held = super().requests_key(side, order)
-        return held, frozenset(side.released), side.parked_windows, between
+        # who knows which pages they are names a violation with them, and nothing else
+        released = frozenset() if self.exact else frozenset(side.released)
+        return super().requests_key(side, order), released, side.parked_windows, between
 
     def situations(self, demand: int, allocates: bool) -> tuple[str, ...]:
         found = set(super().situations(demand, allocates))
