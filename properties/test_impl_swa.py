@@ -204,6 +204,12 @@ def test_rings_that_cannot_be() -> None:
         StoragelessSWAKVPool(swa_req_ring_size=0)
 
 
+def test_the_smallest_ring() -> None:
+    """One token costs a page."""
+    target, _ = ring_of(1, 2)
+    assert (target.swa_ring_cost_tokens, target.size_swa) == (4, 8)
+
+
 def test_rings_have_no_map() -> None:
     """Slots can be mapped to nothing, nor let go of it."""
     target, _ = ring_of(4, 2)

@@ -23,8 +23,8 @@ def resolve_pages(
     page_at = t // page_size
     in_page = t - page_at * page_size
     first = inside & (in_page == 0)
-    page = tl.load(pages + page_at, mask=inside, other=0)
-    peer = tl.load(peers + page, mask=first, other=0)
+    page = tl.load(pages + page_at, mask=inside)
+    peer = tl.load(peers + page, mask=first)
     # where a page is a slot the peers are the map itself: read before it is cleared
     tl.debug_barrier()
     tl.store(out + page_at, peer, mask=first)
