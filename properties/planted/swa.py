@@ -95,6 +95,12 @@ BUGS = (
     ), limits={"ring": (1,), "page_size": (2, 3)}),
 )  # fmt: skip
 
+OF_CALLERS = (
+    Bug("an eviction of windows begins at the first position again", "swa", "I23",
+        limits={"ring": (0,)}, faulty="evict_from_the_front"),
+    Bug("a failed admission keeps what it took", "swa", "I31", faulty="keep_failed_admission"),
+)  # fmt: skip
+
 SLOW = (
     Bug("a window page goes back, one slot's entry is cleared", "swa", "I17", edit(
         "kernels.device.windows:resolve_pages", CLEARS, CLEARS.replace("inside", "first"),

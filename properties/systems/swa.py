@@ -11,6 +11,7 @@ from properties.scope import Scope
 from properties.subjects.swa import SWAReference
 from properties.systems.paged import LARGEST_PAGE, LARGEST_POOL
 from properties.systems.swa_capacity import CAPACITY
+from properties.systems.swa_faulty import FAULTY
 from properties.systems.swa_growth import GROWTH
 from properties.systems.swa_life import LIFE
 from properties.systems.swa_misuse import MISUSE
@@ -110,4 +111,5 @@ SWA = System(
     model=SWAModel,
     interface=SWATokenToKVPoolAllocator,
     small=small,
+    faulty=FAULTY,
 )
