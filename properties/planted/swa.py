@@ -10,6 +10,8 @@ from properties.planted.edit import edit
 
 SWA = "allocators.swa:SWATokenToKVPoolAllocator"
 BASE = "allocators.swa_base"
+SIDES = "allocators.swa_sides"
+ROOM = "allocators.swa_room:SWARoom"
 PAIR = "allocators.pair_book:PairBook"
 PAGES = "allocators.page_pair:PagePair"
 SLOTS = "allocators.slot_pair:SlotPair"
@@ -56,7 +58,7 @@ BUGS = (
         "            pair.full.take(plan.num_pages)",
     ), limits=PAGED, entry=29),
     Bug("only the full side is asked to make room", "swa", "I11", edit(
-        f"{SWA}.evict_to_free_tokens",
+        f"{ROOM}.evict_to_free_tokens",
         "windows = 0 if self.swa_req_ring else max(0, size - self.swa_available_size())",
         "windows = 0",
     ), entry=31),
@@ -88,7 +90,7 @@ BUGS = (
         f"{PAGES}._free_windows_of_slots", "if self.swa.group_is_open:", "if False:",
     ), False, also=("I23",), limits=PAGED),
     Bug("a side may grow", "swa", "I4", edit(
-        f"{BASE}:_smaller", "if size > side.size:", "if False:",
+        f"{SIDES}:smaller", "if size > side.size:", "if False:",
     )),
     Bug("windows of rings are counted in slots", "swa", "I2", edit(
         f"{BASE}:SWAPair.available_size", "full if self.swa_req_ring else", "",
