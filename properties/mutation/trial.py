@@ -92,7 +92,8 @@ DEFERRED = Suite(
 WINDOWS = Suite(
     (*_fast("swa"), *_slow("swa")),
     (
-        "test_impl_swa_faults.py", "test_impl_swa.py", "kernels/test_windows.py",
+        "test_impl_swa_faults.py", "test_impl_swa.py", "test_impl_swa_shape.py",
+        "test_impl_swa_arguments.py", "kernels/test_windows.py",
         "test_examples.py", "test_impl_package.py", "test_shortcuts.py",
     ),
 )  # fmt: skip
