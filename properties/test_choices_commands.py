@@ -94,7 +94,7 @@ THIRD = frozenset(
     {
         "free_parked", "free_again", "stale_write", "half_page_gone", "half_page_of_another",
         "continue_twice_in_rows", "segment_gone", "segment_of_another", "abort", "adopt",
-        "free_named",
+        "free_named", "next_turn", "close_session",
     }
 )  # fmt: skip
 # What a walk begins behind, where nothing can be done without it.

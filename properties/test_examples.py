@@ -17,7 +17,11 @@ import impl
 import reference
 from properties.subjects import Factory
 from properties.subjects import sglang as sglang_subject
+from properties.subjects.sglang_swa import SglangSWA
+from properties.subjects.swa import EchoRings, EchoWindows
 from properties.systems.paged import PagedConfig
+from properties.systems.swa import SWAConfig
+from properties.systems.swa_capacity import pair_config
 from properties.systems.token import TokenConfig
 from reference.examples import EXAMPLES, Example
 
@@ -27,6 +31,7 @@ CLASSES = {
     "paged": "PagedTokenToKVPoolAllocator",
     "paged_rows": "PagedTokenToKVPoolAllocator",
     "state_slots": "MambaSlotAllocator",
+    "swa": "SWATokenToKVPoolAllocator",
 }
 # What of an example's arguments is read on the host, as in the signatures of NOTES and spec §2.
 HOST_LISTS = frozenset({"reqs", "indices"})
@@ -62,8 +67,36 @@ class WithTables:
         return found
 
 
+class Asked:
+    """Of an object also what is no call, asked for as if it were one."""
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        found: Any = getattr(self.target, name)
+        return found if callable(found) else lambda: found
+
+
+class WithRings(Asked):
+    """A pair, and the rows whose rings its windows may be."""
+
+    def __init__(self, house: Any, config: dict[str, Any], **options: Any) -> None:
+        ring = config.get("ring")
+        pair = {key: value for key, value in config.items() if key not in ("rows", "ring")}
+        if ring:
+            rows = pair["req_to_token_pool"] = house.ReqToTokenPool(config["rows"], 1, **options)
+            self.alloc_rows = rows.alloc_rows
+            pair["kvcache"] = (
+                EchoRings(ring) if house is reference else EchoWindows(swa_req_ring_size=ring)
+            )
+        super().__init__(house.SWATokenToKVPoolAllocator(**pair, **options))
+
+
 def build(example: Example, house: Any, **options: Any) -> Any:
     """What an example is about, of one of the houses."""
+    if example.system == "swa":
+        return WithRings(house, example.config, **options)
     if example.system == "paged_rows":
         return WithTables(house, example.config, **options)
     return getattr(house, CLASSES[example.system])(**example.config, **options)
@@ -76,6 +109,8 @@ def name_of(example: Example) -> str:
 def with_requests(kwargs: dict[str, Any], requests: list[Any]) -> dict[str, Any]:
     """A copy of the arguments, with the objects that stand behind the places in `requests`."""
     made = copy.deepcopy(kwargs)
+    if isinstance(made.get("config"), tuple):
+        made["config"] = pair_config(*made["config"])
     if "reqs" in made:
         made["reqs"] = [requests[place] for place in made["reqs"]]
     if "req" in made:
@@ -139,6 +174,15 @@ def judge(example: Example, pairs: list[tuple[Any, Any]], free: Any, staged: Any
     assert example.staged in (None, staged), "the staged list at the end"
 
 
+def judge_windows(example: Example, state: dict[str, Any], window_free: Any) -> None:
+    """The window side and the map at the end, where the example states them."""
+    assert example.window_free in (None, window_free), "the window side's free list at the end"
+    if example.mapping is not None:
+        *entries, last = state["mapping"]
+        found = {slot: window for slot, window in enumerate(entries) if window}
+        assert (found, last) == (example.mapping, -1), "the map at the end"
+
+
 def judge_rows(example: Example, target: Any) -> None:
     """Tables and holders at the end, where the example states them."""
     if example.lines is not None:
@@ -161,6 +205,7 @@ def test_reference_follows_the_example(example: Example) -> None:
     pairs = run(example, target, lambda kwargs: kwargs, kind_of)
     state = target.snapshot()
     judge(example, pairs, state["free"], state.get("staged"))
+    judge_windows(example, state, state.get("window", {}).get("free"))
     judge_rows(example, target)
     assert target.audit() == []
 
@@ -176,6 +221,7 @@ def test_impl_follows_the_example(example: Example) -> None:
     pairs = run(example, target, as_tensors, kind_of)
     state = target.snapshot()
     judge(example, pairs, state["free"], state.get("staged"))
+    judge_windows(example, state, state.get("window", {}).get("free"))
     judge_rows(example, target)
     assert target.audit() == []
 
@@ -184,8 +230,8 @@ FOREIGN = [
     example
     for example in EXAMPLES
     if not example.ours_only
-    and (example.system == "token" or example.config.get("page_size", 1) > 1)
-    and example.system in ("token", "paged")
+    and (example.system != "paged" or example.config.get("page_size", 1) > 1)
+    and example.system in ("token", "paged", "swa")
 ]
 
 
@@ -194,16 +240,25 @@ def test_sglang_follows_the_example(example: Example, sglang: Factory) -> None:
     """SGLang's class gives every outcome and every final list where the example is about it too."""
     config, need_sort = example.config, example.config.get("need_sort", False)
     plan: Any = TokenConfig(size=config["size"], need_sort=need_sort)
-    if example.system == "paged":
+    if example.system != "token":
         num_pages, spare = divmod(config["size"], config["page_size"])
-        plan = PagedConfig(
-            page_size=config["page_size"], num_pages=num_pages, spare=spare, need_sort=need_sort
-        )
+        pages: dict[str, Any] = {
+            "page_size": config["page_size"], "num_pages": num_pages, "spare": spare,
+            "need_sort": need_sort,
+        }  # fmt: skip
+        plan = PagedConfig(**pages) if example.system == "paged" else pair_of(example, pages)
     subject = sglang.make(example.system, plan)
-    assert isinstance(subject, sglang_subject.SglangSubject)
-    pairs = run(example, subject.target, as_tensors, lambda error: "any")
+    assert isinstance(subject, sglang_subject.SglangSubject | SglangSWA)
+    pairs = run(example, Asked(subject.target), as_tensors, lambda error: "any")
     state = subject.observe()
     judge(example, pairs, state["free"], state["staged"])
+    judge_windows(example, state, state.get("window_free"))
+
+
+def pair_of(example: Example, pages: dict[str, Any]) -> SWAConfig:
+    """The config of an example about a pair; its sides leave nothing over."""
+    windows = example.config["size_swa"] // example.config["page_size"]
+    return SWAConfig(**pages, num_windows=windows, ring=0)
 
 
 def test_examples_have_names_of_their_own() -> None:

@@ -90,9 +90,13 @@ DEFERRED = Suite(
     _slow("token_deferred", "paged_deferred", "paged", "token"), (*UNITS, "test_deferred.py")
 )
 WINDOWS = Suite(
-    _fast("swa"),
-    ("test_impl_swa.py", "test_examples.py", "test_impl_package.py", "test_shortcuts.py"),
-)
+    (*_fast("swa"), *_slow("swa")),
+    (
+        "test_impl_swa_faults.py", "test_impl_swa.py", "test_impl_swa_shape.py",
+        "test_impl_swa_arguments.py", "kernels/test_windows.py",
+        "test_examples.py", "test_impl_package.py", "test_shortcuts.py",
+    ),
+)  # fmt: skip
 HYBRID = Suite(
     _fast("state_slots", "hybrid_rows"),
     ("test_impl_states.py", "test_hybrid_rows.py", "test_examples.py"),
@@ -111,7 +115,7 @@ SUITES: tuple[tuple[str, Suite], ...] = (
     ),
     ("storage/swa", WINDOWS),
     ("kernels/windows", WINDOWS),
-    ("kernels/device/windows", Suite(_fast("swa"), ("kernels/test_windows.py",), files_first=True)),
+    ("kernels/device/windows", Suite(_slow("swa"), ("kernels/test_windows.py",), files_first=True)),
     ("sizing", Suite(_fast("swa", "hybrid_rows"), ("test_impl_swa.py", "test_impl_states.py"))),
     ("hybrid_rows", HYBRID),
     *((f"states/{start}", HYBRID) for start in ("slot", "tracking", "record", "register")),

@@ -197,9 +197,7 @@ def systems(backend: str) -> frozenset[str]:
     """The systems that a backend of ours has here: kernels need triton to run."""
     found = {"rows", "state_slots", "hybrid_rows"}
     if backend != "triton" or kernels_run():
-        found |= {"token", "paged", "paged_rows", "overlap", "state_pools"}
-    if backend != "triton":
-        found.add("swa")
+        found |= {"token", "paged", "paged_rows", "overlap", "state_pools", "swa"}
     if backend != "torch" and kernels_run():
         found |= {"token_deferred", "paged_deferred"}
     return frozenset(found)

@@ -10,6 +10,8 @@ from reference.examples.paged_rows_misuse import PAGED_ROWS_MISUSE
 from reference.examples.paged_sort import PAGED_SORT
 from reference.examples.rows import ROWS
 from reference.examples.state_slots import STATE_SLOTS
+from reference.examples.swa_alloc import SWA_ALLOC
+from reference.examples.swa_free import SWA_FREE
 from reference.examples.token import TOKEN
 
 EXAMPLES: tuple[Example, ...] = (
@@ -23,6 +25,8 @@ EXAMPLES: tuple[Example, ...] = (
     + PAGED_ROWS
     + PAGED_ROWS_MISUSE
     + STATE_SLOTS
+    + SWA_ALLOC
+    + SWA_FREE
 )
 
 __all__ = [

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Literal
 
-System = Literal["rows", "token", "paged", "paged_rows", "state_slots"]
+System = Literal["rows", "token", "paged", "paged_rows", "state_slots", "swa"]
 Step = tuple[str, dict[str, Any], Any]
 """Method, keyword arguments, expected outcome: a list, an int, a bool, a handle as a pair, None, or
 `refused(kind)`. Pass copies of the arguments, so that no run can spoil the next one."""
@@ -65,6 +65,10 @@ class Example:
     staged: list[int] | None = None
     lines: dict[int, list[int]] | None = None
     """What stands in rows of table 0 at the end; all other entries are 0."""
+    window_free: list[int] | None = None
+    """The free list of the window side at the end."""
+    mapping: dict[int, int] | None = None
+    """Which full slots have which window slots at the end; all others have none."""
     holders: dict[int, Any] | None = None
     """Who holds each owned page at the end."""
     requests: tuple[RequestSpec, ...] = ()
