@@ -185,7 +185,7 @@ def payload_fault(
 
 def plain_rows(tensor: torch.Tensor) -> list[Any]:
     """A tensor as nested lists, [layer][slot] or [slot], each row flat."""
-    found: list[Any] = tensor.flatten(2).tolist() if tensor.dim() > 2 else tensor.tolist()
+    found: list[Any] = tensor.flatten(min(2, tensor.dim() - 1)).tolist()
     return found
 
 

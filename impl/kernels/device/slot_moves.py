@@ -36,13 +36,13 @@ _BEYOND = tl.constexpr(states.BEYOND)
 
 @helper
 def _pair(i, m, source, target, keep, FROM: tl.constexpr, TO: tl.constexpr):
-    """Lane `i`: where it reads, where it writes; what is left out is the padding."""
+    """Lane `i`, where `m`: it reads here and writes there; who is left out is the padding."""
     read = i * 0 + keep
     if FROM:
-        read = tl.load(source + i, mask=m, other=0).to(tl.int64)
+        read = tl.load(source + i, mask=m).to(tl.int64)
     write = i * 0 + keep
     if TO:
-        write = tl.load(target + i, mask=m, other=0).to(tl.int64)
+        write = tl.load(target + i, mask=m).to(tl.int64)
     return read, write
 
 
