@@ -2,58 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
+from impl import MambaPool, NGramPool, ShortConvPool
 from impl.hybrid_rows import HybridReqToTokenPool
 from impl.sizing import slots_needed
+from impl.states.base import SlotState
+from impl.states.shapes import StateDType, StateParams, StateShape
 from properties.commands import Call
-from properties.subjects.hybrid_reference import LAYERS, TRACKING, of_slots
+from properties.subjects.hybrid_reference import LAYERS, TRACKING, of_slots, parts
 from properties.subjects.impl import ImplHost
 from properties.subjects.state_records import Forward, Records, tag
 
+# The smallest state: one value in the temporal state, and one in the conv or in a sibling. More
+# tensors are more kernels to interpret.
+STATE: dict[str, Any] = {"temporal": (1, 1, 1), "conv_kernel": 2}
+# Tags are whole numbers: 32 bits of a float hold far more of them than a run has.
+DTYPE = StateDType(conv=torch.float32, temporal=torch.float32)
 
-class TagPool:
-    """A state pool whose states are a number each, int64 [size + 1]."""
 
-    def __init__(self, size: int, device: str) -> None:
-        self.size = size
-        self.tags = torch.zeros(size + 1, dtype=torch.int64, device=device)
+class StateBytes:
+    """A state pool and its siblings, whose every value in a slot is the tag of the slot's state."""
 
-    def clear_slots(self, idx: torch.Tensor) -> None:
-        self.tags[idx] = 0
+    def __init__(self, config: Any, device: str, **options: Any) -> None:
+        shape = StateShape(conv=((1, 1),) if "conv" in parts(config) else (), **STATE)
+        params = StateParams(shape=shape, layers=LAYERS, dtype=DTYPE)
+        shared: dict[str, Any] = {"size": config.mamba_size, "device": device, **options}
+        self.pool = MambaPool(
+            spec_state_size=0, cache_params=params, mamba_layer_ids=LAYERS, **shared
+        )
+        cache = self.pool.mamba_cache
+        slots = config.mamba_size + 1
+        #: tensors [pieces, slots]
+        self.pieces = [each.view(1, slots) for each in (*cache.conv, cache.temporal)]
+        for sibling in _siblings(config, shared):
+            self.pool.register_slot_state(sibling)
+            self.pieces.append(sibling._tensors()[0].view(1, slots))
 
-    def copy_from(self, src: torch.Tensor, dst: torch.Tensor) -> None:
-        self.tags[dst] = self.tags[src]
+    def write(self, slots: Sequence[int], value: int) -> None:
+        at = torch.tensor(slots, device=self.pool.device)
+        for each in self.pieces:
+            each.index_fill_(1, at, value)
 
-    def mamba2_layer_cache(self, layer: int) -> Any:
-        return self.tags
+    def tags(self) -> list[list[int]]:
+        """Of each piece the tags of all slots."""
+        return [tags for each in self.pieces for tags in each.to(torch.int64).tolist()]
+
+
+def _siblings(config: Any, shared: dict[str, Any]) -> Iterator[SlotState]:
+    """The smallest siblings; a state that nobody wrote is 0 in all of them."""
+    if config.short_conv:
+        kind: dict[str, Any] = {"state_shape": (1, 1), "layer_ids": (0,), "dtype": torch.float32}
+        yield ShortConvPool(**kind, **shared)
+    if config.ngram:
+        yield NGramPool(context_len=1, eos_token_id=0, **shared)
 
 
 class ImplHybrid(ImplHost):
     """`impl.HybridReqToTokenPool`, whose requests live from one call to the next."""
 
-    def __init__(self, config: Any, device: str) -> None:
-        pool = TagPool(config.mamba_size, device)
+    def __init__(self, config: Any, device: str, **options: Any) -> None:
+        self.bytes = StateBytes(config, device, **options)
         super().__init__(
             HybridReqToTokenPool(
-                config.size, 1, mamba_pool=pool, mamba_layer_ids=LAYERS, device=device,
+                config.size, 1, mamba_pool=self.bytes.pool, mamba_layer_ids=LAYERS, device=device,
                 **config.options,
             ),
             device,
         )  # fmt: skip
         self.target.register_on_alloc_rows(_told)
         self.slots = self.target.mamba_allocator
-        self.pool = pool
+        self.parts = parts(config)
         self.records = Records(plain_slots)
-        self.forward = Forward(self.records, self._write)
+        self.forward = Forward(self.records, self.bytes.write)
         self.calls |= {name for name in dir(self.slots) if name[0] != "_"} | {"slots_needed"}
         self.forward.poison(self.slots.snapshot()["free"])
-
-    def _write(self, slots: Sequence[int], value: int) -> None:
-        self.pool.tags[list(slots)] = value
 
     def call(self, call: Call) -> Any:
         self.forward.before(call.method, call.args)
@@ -101,17 +127,24 @@ class ImplHybrid(ImplHost):
 
     def _first_extend(self, names: Sequence[int], work: Any) -> Any:
         """What each request begins with; then a forward pass writes."""
-        slots = [self.records.slots(name)[0] for name in names]
-        seen = [int(self.pool.tags[slot]) for slot in slots]
+        slots, tags = [self.records.slots(name)[0] for name in names], self.bytes.tags()
+        seen = [sorted({each[slot] for each in tags}) for slot in slots]
         for name, slot in zip(names, slots, strict=True):
-            self.pool.tags[slot] = tag(name, 0)
+            self.bytes.write([slot], tag(name, 0))
         return (*work, seen)
+
+    def settle(self) -> None:
+        """The rows' books are the host's; the pool of bytes may have deferred something."""
+        self.bytes.pool.check()
 
     def observe(self) -> dict[str, Any]:
         state = super().observe()
         state["records"] = self.records.all()
-        state["bytes"] = self.pool.tags.tolist()
+        state["bytes"] = dict(zip(self.parts, self.bytes.tags(), strict=True))
         return state
+
+    def audit(self) -> list[str]:
+        return super().audit() + self.bytes.pool.audit()
 
 
 def plain_slots(value: Any) -> Any:

@@ -265,11 +265,7 @@ class HybridModel(RowModel):
             return faults
         if faults := _record_faults(after, side):
             return faults
-        for slot, due in side.content.items():
-            if after.get("bytes", {slot: due})[slot] != due:
-                found = after["bytes"][slot]
-                return [("I60", f"slot {slot} holds {shown_tag(found)}, due is {shown_tag(due)}")]
-        return []
+        return _content_faults(after, side)
 
     def _length_faults(self, state: dict[str, Any]) -> Faults:
         """I29: the maps have a line for every row."""
@@ -323,6 +319,16 @@ def _slot_faults(command: Command, after: dict[str, Any], side: HybridSide) -> F
     owned = sorted(side.slot_ledger.owned_pages())
     if slots.get("owned", owned) != owned:
         return [("I34", f"slots {slots['owned']} are owned, by the ledger {owned}")]
+    return []
+
+
+def _content_faults(after: dict[str, Any], side: HybridSide) -> Faults:
+    """I60: in each part of each slot lies what its owner wrote, or what nobody may see yet."""
+    for part, tags in after.get("bytes", {}).items():
+        for slot, due in side.content.items():
+            if tags[slot] != due:
+                said = f"{part} of slot {slot} holds {shown_tag(tags[slot])}"
+                return [("I60", f"{said}, due is {shown_tag(due)}")]
     return []
 
 
