@@ -24,6 +24,12 @@ TRACKING = frozenset(
 )  # fmt: skip
 
 
+def with_slots(state: dict[str, Any]) -> dict[str, Any]:
+    """A snapshot of rows with that of their slots beside it: of some not all of it is visible."""
+    slots = state.pop("slots")
+    return {**state, **{f"slots_{key}": value for key, value in slots.items()}}
+
+
 def parts(config: Any) -> tuple[str, ...]:
     """What keeps a piece of each slot's state: tensors of the pool, and its siblings."""
     siblings = tuple(name for name in ("short_conv", "ngram") if getattr(config, name))
@@ -99,7 +105,7 @@ class HybridReference:
         return clear, src, dst, seen
 
     def observe(self) -> dict[str, Any]:
-        state: dict[str, Any] = self.target.snapshot()
+        state = with_slots(self.target.snapshot())
         state["available"] = self.target.available_size()
         state["records"] = self.records.all()
         state["bytes"] = {part: list(self.bytes) for part in self.parts}

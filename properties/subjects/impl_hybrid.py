@@ -1,4 +1,4 @@
-"""Our rows of hybrid models as a subject: records with tensors, states whose bytes are a tag."""
+"""Our rows of hybrid models as a subject, with a state pool whose every byte is a tag."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ import torch
 
 from impl import MambaPool, NGramPool, ShortConvPool
 from impl.hybrid_rows import HybridReqToTokenPool
-from impl.sizing import slots_needed
 from impl.states.base import SlotState
 from impl.states.shapes import StateDType, StateParams, StateShape
-from properties.commands import Call
-from properties.subjects.hybrid_reference import LAYERS, TRACKING, of_slots, parts
+from properties.subjects.hybrid import HybridSubject
+from properties.subjects.hybrid_reference import LAYERS, parts, with_slots
 from properties.subjects.impl import ImplHost
-from properties.subjects.state_records import Forward, Records, tag
 
 # The smallest state: one value in the temporal state, and one in the conv or in a sibling. More
 # tensors are more kernels to interpret.
@@ -61,8 +59,10 @@ def _siblings(config: Any, shared: dict[str, Any]) -> Iterator[SlotState]:
         yield NGramPool(context_len=1, eos_token_id=0, **shared)
 
 
-class ImplHybrid(ImplHost):
+class ImplHybrid(HybridSubject, ImplHost):
     """`impl.HybridReqToTokenPool`, whose requests live from one call to the next."""
+
+    bytes: StateBytes
 
     def __init__(self, config: Any, device: str, **options: Any) -> None:
         self.bytes = StateBytes(config, device, **options)
@@ -73,93 +73,20 @@ class ImplHybrid(ImplHost):
             ),
             device,
         )  # fmt: skip
-        self.target.register_on_alloc_rows(_told)
         self.slots = self.target.mamba_allocator
-        self.parts = parts(config)
-        self.records = Records(plain_slots)
-        self.forward = Forward(self.records, self.bytes.write)
         self.calls |= {name for name in dir(self.slots) if name[0] != "_"} | {"slots_needed"}
-        self.forward.poison(self.slots.snapshot()["free"])
+        self.begin(config)
 
-    def call(self, call: Call) -> Any:
-        self.forward.before(call.method, call.args)
-        value = super().call(call._replace(args=self._with_requests(call)))
-        if call.method in TRACKING:
-            record = self.records.shown(call.args["req"])
-            value = (value, list(record[2]), record[6])
-        elif call.method == "collect_deferred_mamba":
-            value = self._first_extend(call.args["reqs"], value)
-        elif call.method == "alloc" and "reqs" in call.args and value is not None:
-            pairs = zip(call.args["reqs"], value, strict=True)
-            value = [n for name, row in pairs for n in (row, *self.records.slots(name))]
-        self.forward.poison(self.slots.snapshot()["free"])
-        self.records.tidy(call.method == "clear")
-        return value
-
-    def _with_requests(self, call: Call) -> dict[str, Any]:
-        args = self.records.arguments(call.args)
-        if call.method == "write":
-            rows, columns = args["indices"]
-            lists = [
-                self._tensor(x, "int64") if isinstance(x, list) else x for x in (rows, columns)
-            ]
-            args["indices"] = tuple(lists)
-        return args
-
-    def _arguments(self, args: Any, dtype: str) -> dict[str, Any]:
-        """Requests and rows are the host's; the other lists become tensors."""
-        kept = {name: args[name] for name in ("reqs", "indices") if name in args}
-        return {
-            **super()._arguments({k: v for k, v in args.items() if k not in kept}, dtype),
-            **kept,
-        }
-
-    def method(self, name: str) -> Any:
-        if name == "slots_needed":
-            return slots_needed
-        return _by_argument(self.target, self.slots, name)
-
-    def plain(self, value: Any) -> Any:
-        if isinstance(value, tuple) and all(isinstance(each, torch.Tensor) for each in value):
-            self.target.run_deferred_mamba(value)
-            return tuple(super(ImplHybrid, self).plain(each) for each in value)
-        return super().plain(value)
-
-    def _first_extend(self, names: Sequence[int], work: Any) -> Any:
-        """What each request begins with; then a forward pass writes."""
-        slots, tags = [self.records.slots(name)[0] for name in names], self.bytes.tags()
-        seen = [sorted({each[slot] for each in tags}) for slot in slots]
-        for name, slot in zip(names, slots, strict=True):
-            self.bytes.write([slot], tag(name, 0))
-        return (*work, seen)
+    def free_slots(self) -> list[int]:
+        found: list[int] = self.slots.snapshot()["free"]
+        return found
 
     def settle(self) -> None:
         """The rows' books are the host's; the pool of bytes may have deferred something."""
         self.bytes.pool.check()
 
     def observe(self) -> dict[str, Any]:
-        state = super().observe()
-        state["records"] = self.records.all()
-        state["bytes"] = dict(zip(self.parts, self.bytes.tags(), strict=True))
-        return state
+        return with_slots(super().observe())
 
     def audit(self) -> list[str]:
         return super().audit() + self.bytes.pool.audit()
-
-
-def plain_slots(value: Any) -> Any:
-    """A record's tensor as a slot or a list of slots."""
-    return value.tolist() if isinstance(value, torch.Tensor) else value
-
-
-def _by_argument(rows: Any, slots: Any, name: str) -> Any:
-    """A method of the rows or of their slots: both have `alloc` and `free`."""
-
-    def call(**args: Any) -> Any:
-        return getattr(slots if of_slots(name, args) else rows, name)(**args)
-
-    return call
-
-
-def _told(rows: list[int]) -> None:
-    """The one consumer of new rows."""
