@@ -40,19 +40,31 @@ class Wrong(NamedTuple):
 
 #: what is wrong → where, and which invariant it breaks
 FOUND: dict[str, Wrong] = {
-    "short": Wrong("alloc", "I9", "short of state slots it asserts, with rows and slots taken"),
+    "short": Wrong("alloc", "I28", "short of state slots it asserts, with rows and slots taken"),
     "empty": Wrong("alloc", "I26", "an empty batch has no tensors to stack"),
     "flags": Wrong(
         "free_mamba_cache", "I27", "without buffers what was planned for the state stays planned"
     ),
     "queue": Wrong(
-        "free_mamba_cache", "I9", "of a request without a buffer yet it raises, the state freed"
+        "free_mamba_cache", "I34", "of a request without a buffer yet it raises, the state freed"
     ),
     "group": Wrong("clear", "I66", "inside a group, parked slots stay beside the whole list"),
     "view": Wrong("alloc", "I54", "the slots of a request are a view of the free list"),
 }
 #: misuse that is accepted or refused with something changed: command → invariant
-MISUSE: dict[str, str] = {}
+MISUSE: dict[str, str] = {
+    "finish_with_state": "I4",
+    "give_row_with_state": "I4",
+    "keep_outside": "I4",
+    "keep_nothing": "I4",
+    "admit_twice": "I4",
+    "use_lost": "I4",
+    "set_wrong_slot": "I4",
+    "donate_for_nothing": "I4",
+    "outside": "I4",
+    # the slots that the outer group took ahead are lost
+    "nested_group": "I21",
+}
 #: misuse of what is left to callers, who are ours
 OURS = frozenset(
     {"collect_stateless", "match_nothing", "track_back", "track_untracked", "lazy_unasked"}
