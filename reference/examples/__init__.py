@@ -1,6 +1,7 @@
 """The worked examples of `spec/`, and one for every rule that has none there, as data."""
 
 from reference.examples.form import Example, Request, RequestSpec, SizeConfig, Step, refused
+from reference.examples.hybrid_rows import HYBRID_ROWS
 from reference.examples.paged_alloc import PAGED_ALLOC
 from reference.examples.paged_free import PAGED_FREE
 from reference.examples.paged_group import PAGED_GROUP
@@ -23,6 +24,7 @@ EXAMPLES: tuple[Example, ...] = (
     + PAGED_ROWS
     + PAGED_ROWS_MISUSE
     + STATE_SLOTS
+    + HYBRID_ROWS
 )
 
 __all__ = [
