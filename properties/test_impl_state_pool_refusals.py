@@ -100,7 +100,7 @@ def of_slots() -> Iterator[Case]:
         for value in (-1, last + 1):
             yield Case(
                 f"{name}: {value}", partial(_with, given, ids(value)), "OutOfRange",
-                f"{name.split(',')[0]}: [0] ",
+                f"{name.split(',')[0]}: [0] id {value} is outside",
             )  # fmt: skip
         if name in HELD:
             yield Case(f"{name}: padding", partial(_with, given, ids(0)), "Reserved", "[0] ")

@@ -240,3 +240,16 @@ def test_the_audit_of_rows(spoil: Act, words: str) -> None:
     scene = Scene()
     spoil(scene.pool)
     assert any(line.startswith(words) for line in scene.audit()), scene.audit()
+
+
+def test_the_list_is_trimmed_now_and_then() -> None:
+    """What was taken stays in the list for a while: neither each time, nor for ever."""
+    slots = MambaSlotAllocator(200, device="cpu")
+    taken = slots.alloc(60)
+    assert len(slots.book._ids) == 200
+    for _ in range(1000):
+        assert taken is not None
+        slots.free(taken)
+        taken = slots.alloc(60)
+    assert len(slots.book._ids) < 3 * 200
+    assert slots.audit() == []

@@ -47,7 +47,7 @@ class SlotState(ABC):
         self, size: Any, device: torch.device | str, *, backend: str, validate: bool
     ) -> None:
         """What all constructors do first."""
-        self.size = checks.pool_size(size, 1)
+        self.size = checks.pool_size(size)
         # a tensor's device has an index where the name has none
         self.device = torch.empty((), device=device).device
         self._moves = Moves(

@@ -108,6 +108,7 @@ POOLS = Suite(
     (
         "test_impl_state_pools.py",
         "test_impl_state_pool_refusals.py",
+        "kernels/test_slot_moves.py",
         "performance/test_state_cost.py",
     ),
 )
