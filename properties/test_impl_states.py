@@ -12,7 +12,16 @@ import torch
 import reference
 from impl import HybridReqToTokenPool, MambaSlotAllocator
 from impl import sizing as ours
-from impl.errors import GroupOpen, NegativeSize, NotOwned, OutOfRange, PoolError, Unsupported
+from impl.errors import (
+    GroupOpen,
+    NegativeSize,
+    NotOwned,
+    OutOfRange,
+    PoolError,
+    StillOwned,
+    Unsupported,
+    WrongDtype,
+)
 from properties.hybrid_scene import LAZY, UNTRACKED, Scene
 from properties.refused import Act, ids
 from properties.subjects.state_records import Record
@@ -253,3 +262,17 @@ def test_the_list_is_trimmed_now_and_then() -> None:
         taken = slots.alloc(60)
     assert len(slots.book._ids) < 3 * 200
     assert slots.audit() == []
+
+
+def test_row_1_is_known_as_the_others() -> None:
+    """Neither a request without a row nor what is no row at all is taken for row 1."""
+    scene = Scene()
+    assert scene.pool.alloc([scene.fresh]) is None
+    scene.pool.free_mamba_cache(scene.other)
+    assert scene.pool.alloc([scene.fresh]) == [1]
+    scene.pool.free_mamba_cache(scene.queued)
+    with pytest.raises(StillOwned, match="row 1"):
+        scene.pool.free_rows([1])
+    with pytest.raises(WrongDtype):
+        scene.pool.free_rows([1.0])  # type: ignore[list-item]
+    assert scene.audit() == []
