@@ -276,3 +276,12 @@ def test_row_1_is_known_as_the_others() -> None:
     with pytest.raises(WrongDtype):
         scene.pool.free_rows([1.0])  # type: ignore[list-item]
     assert scene.audit() == []
+
+
+def test_what_was_handed_out_is_not_read_back() -> None:
+    """Of its own tensors the pool knows on the host what is in them."""
+    scene = Scene()
+    scene.kv.mamba_pool_idx.fill_(99)
+    scene.kv.mamba_ping_pong_track_buffer.fill_(99)
+    scene.pool.free_mamba_cache(scene.first)
+    assert scene.slots.snapshot()["free"][-3:] == [1, 2, 3]
