@@ -133,7 +133,9 @@ TINY["state_pools"] = [
     for size, draft, short_conv, ngram in ((2, 0, 0, 0), (1, 1, 1, 1))
 ]  # fmt: skip
 TINY["hybrid_rows"] = [
-    HybridRowsConfig(size=size, mamba_size=slots, places=places, lazy=lazy)
+    HybridRowsConfig(
+        size=size, mamba_size=slots, places=places, lazy=lazy, short_conv=False, ngram=False
+    )
     for size, slots, places, lazy in (
         (1, 2, 0, False),
         (1, 3, 1, False),

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,8 +19,11 @@ import impl
 import reference
 from properties.subjects import Factory
 from properties.subjects import sglang as sglang_subject
+from properties.subjects.hybrid_reference import of_slots
+from properties.subjects.sglang_standins import module
 from properties.subjects.sglang_swa import SglangSWA
 from properties.subjects.swa import EchoRings, EchoWindows
+from properties.systems.hybrid_rows import HybridRowsConfig
 from properties.systems.paged import PagedConfig
 from properties.systems.swa import SWAConfig
 from properties.systems.swa_capacity import pair_config
@@ -32,11 +37,14 @@ CLASSES = {
     "paged_rows": "PagedTokenToKVPoolAllocator",
     "state_slots": "MambaSlotAllocator",
     "swa": "SWATokenToKVPoolAllocator",
+    "hybrid_rows": "HybridReqToTokenPool",
 }
 # What of an example's arguments is read on the host, as in the signatures of NOTES and spec §2.
 HOST_LISTS = frozenset({"reqs", "indices"})
 # Which calls of an example through the table are calls of the table.
 OF_THE_TABLE = frozenset({"alloc_rows", "free_rows", "write"})
+#: which tracks a pool has, in the order of a config
+TRACKING_OPTIONS = ("mamba_extra_buffer", "mamba_extra_buffer_lazy", "overlap_schedule")
 Convert = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -93,12 +101,55 @@ class WithRings(Asked):
         super().__init__(house.SWATokenToKVPoolAllocator(**pair, **options))
 
 
+class WithSlots:
+    """Rows of a hybrid model: a step's call goes to them, to their slots, or to the sizing.
+
+    `record` shows fields of a request's record as plain Python.
+    """
+
+    def __init__(self, rows: Any, house: str) -> None:
+        self.rows = rows
+        self.sizing = import_module(f"{house}.sizing")
+
+    def target(self, method: str, kwargs: dict[str, Any]) -> Any:
+        """Whose method it is."""
+        if hasattr(self.sizing, method):
+            return self.sizing
+        return self.rows.mamba_allocator if of_slots(method, kwargs) else self.rows
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        def call(**kwargs: Any) -> Any:
+            return getattr(self.target(method, kwargs), method)(**kwargs)
+
+        return call
+
+    def record(self, req: Any, names: tuple[str, ...]) -> list[Any]:
+        found = [plain(getattr(req.kv, name)) for name in names]
+        source = "mamba_cow_src_index"
+        return [
+            each[0] if name == source and isinstance(each, list) else each
+            for name, each in zip(names, found, strict=True)
+        ]
+
+
+def plain(value: Any) -> Any:
+    """A result without tensors, and a list of one's own."""
+    if isinstance(value, list):
+        return list(value)
+    if isinstance(value, tuple) and any(isinstance(each, torch.Tensor) for each in value):
+        return tuple(map(plain, value))
+    return value.tolist() if isinstance(value, torch.Tensor) else value
+
+
 def build(example: Example, house: Any, **options: Any) -> Any:
     """What an example is about, of one of the houses."""
     if example.system == "swa":
         return WithRings(house, example.config, **options)
     if example.system == "paged_rows":
         return WithTables(house, example.config, **options)
+    if example.system == "hybrid_rows":
+        rows = house.HybridReqToTokenPool(**example.config, **options)
+        return WithSlots(rows, house.__name__)
     return getattr(house, CLASSES[example.system])(**example.config, **options)
 
 
@@ -147,7 +198,7 @@ def outcome(
         if kind is None:
             raise
         return ("refused", kind)
-    return value.tolist() if isinstance(value, torch.Tensor) else value
+    return plain(value)
 
 
 def run(
@@ -184,7 +235,9 @@ def judge_windows(example: Example, state: dict[str, Any], window_free: Any) -> 
 
 
 def judge_rows(example: Example, target: Any) -> None:
-    """Tables and holders at the end, where the example states them."""
+    """Tables, holders and state slots at the end, where the example states them."""
+    if example.slots is not None:
+        assert target.snapshot()["slots"]["free"] == example.slots, "the free slots at the end"
     if example.lines is not None:
         lines = target.lines()
         for row, line in enumerate(lines):
@@ -259,6 +312,39 @@ def pair_of(example: Example, pages: dict[str, Any]) -> SWAConfig:
     """The config of an example about a pair; its sides leave nothing over."""
     windows = example.config["size_swa"] // example.config["page_size"]
     return SWAConfig(**pages, num_windows=windows, ring=0)
+
+
+class TheirRows(WithSlots):
+    """SGLang's rows, with an engine around them that does what they leave to their callers."""
+
+    def target(self, method: str, kwargs: dict[str, Any]) -> Any:
+        theirs = module("sglang.srt.mem_cache.memory_pool")  # which sizes with their own function
+        return (
+            theirs
+            if hasattr(theirs, method)
+            else SimpleNamespace(**{method: self.rows.method(method)})
+        )
+
+
+@pytest.mark.parametrize(
+    "example",
+    [each for each in EXAMPLES if each.system == "hybrid_rows" and not each.ours_only],
+    ids=name_of,
+)
+def test_sglang_follows_the_example_of_hybrid_rows(example: Example, sglang: Factory) -> None:
+    """SGLang's rows give every outcome, record and final list where the example is about them."""
+    tracks = [example.config.get(f"enable_{name}") for name in TRACKING_OPTIONS]
+    places = 0 if not tracks[0] else 1 if tracks[2] is False else 2
+    size, slots = example.config["size"], example.config["mamba_size"]
+    config = HybridRowsConfig(
+        size=size, mamba_size=slots, places=places, lazy=bool(tracks[1]), short_conv=False,
+        ngram=False,
+    )  # fmt: skip
+    subject: Any = sglang.make("hybrid_rows", config)
+    pairs = run(example, TheirRows(subject, "impl"), as_tensors, lambda error: "any")
+    state = subject.observe()
+    judge(example, pairs, state["free"], None)
+    assert example.slots in (None, state["slots_free"])
 
 
 def test_examples_have_names_of_their_own() -> None:

@@ -99,11 +99,22 @@ WINDOWS = Suite(
 )  # fmt: skip
 HYBRID = Suite(
     _fast("state_slots", "hybrid_rows"),
-    ("test_impl_states.py", "test_hybrid_rows.py", "test_examples.py"),
+    (
+        "test_impl_states.py",
+        "test_impl_hybrid_refusals.py",
+        "test_impl_hybrid_records.py",
+        "test_hybrid_rows.py",
+        "test_examples.py",
+    ),
 )
 POOLS = Suite(
     (*_fast("state_pools"), *_slow("state_pools")),
-    ("test_impl_state_pools.py", "performance/test_state_cost.py"),
+    (
+        "test_impl_state_pools.py",
+        "test_impl_state_pool_refusals.py",
+        "kernels/test_slot_moves.py",
+        "performance/test_state_cost.py",
+    ),
 )
 #: beginning of a module's path → its tests; the first that fits
 SUITES: tuple[tuple[str, Suite], ...] = (

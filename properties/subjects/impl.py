@@ -219,7 +219,7 @@ def make(system: str, config: Any, **options: Any) -> ImplSubject:
         # the adapter is an heir of what stands here
         from properties.subjects.impl_hybrid import ImplHybrid
 
-        return ImplHybrid(config, device)
+        return ImplHybrid(config, device, **options)
     if system == "swa":
         from properties.subjects.swa import ImplSWA
 

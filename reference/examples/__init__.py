@@ -1,6 +1,7 @@
 """The worked examples of `spec/`, and one for every rule that has none there, as data."""
 
 from reference.examples.form import Example, Request, RequestSpec, SizeConfig, Step, refused
+from reference.examples.hybrid_rows import HYBRID_ROWS
 from reference.examples.paged_alloc import PAGED_ALLOC
 from reference.examples.paged_free import PAGED_FREE
 from reference.examples.paged_group import PAGED_GROUP
@@ -27,6 +28,7 @@ EXAMPLES: tuple[Example, ...] = (
     + STATE_SLOTS
     + SWA_ALLOC
     + SWA_FREE
+    + HYBRID_ROWS
 )
 
 __all__ = [
