@@ -267,7 +267,31 @@ def _could_pass(model: SWAModel, how: str) -> bool:
     return model.rings or (min(owned) in model.side.mapped) == (how not in FULL_WAYS)
 
 
+@dataclass(frozen=True)
+class NegativeRoom(Misuse):
+    """Room for fewer than no tokens, on a side or on both."""
+
+    of_pool: ClassVar[bool] = True
+    methods: ClassVar[tuple[str, ...]] = ("evict_to_free_tokens", "reclaim_for_prealloc")
+
+    side: int
+
+    @classmethod
+    def draw(cls, choices: Choices, model: SWAModel) -> NegativeRoom:
+        return cls(choices.integer(0, 2))
+
+    def applies(self, model: SWAModel) -> bool:
+        return 0 <= self.side <= 2
+
+    def call(self, model: SWAModel, side: Side) -> Call:
+        if self.side == 2:
+            return Call("make_room", {"num_tokens": -1, "sharing": True})
+        sizes = {"full_tokens": -1 if self.side else 0, "swa_tokens": self.side - 1}
+        return Call("reclaim", sizes)
+
+
 MISUSE: tuple[type[Command], ...] = (
+    NegativeRoom,
     *misuse.SHARED, *misuse.PAGED, *growth_misuse.PAGED,
     protocol_misuse.NestedGroup, protocol_misuse.EndWithoutGroup,
     WrongDtype, WrongShape, WrongDevice,
