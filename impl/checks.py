@@ -65,7 +65,7 @@ def layer_ids(value: Any) -> None:
         seen.add(layer)
 
 
-def pool_size(value: Any, page_size: int, name: str = "size") -> int:
+def pool_size(value: Any, page_size: int = 1, name: str = "size") -> int:
     """A pool size in slots, small enough that every slot fits the int32 row table."""
     size = host_size(value, name)
     if size + page_size >= SLOT_LIMIT:

@@ -20,7 +20,6 @@ from impl.states.record import (
     StateRequest,
     forget,
     holds_state,
-    record_fault,
     require_slot,
 )
 from impl.states.register import ADVICE
@@ -107,9 +106,7 @@ class HybridReqToTokenPool(TrackedRows):
         O(requests). Spec: §4, H3, H4.
         """
         requests = checks.listed(reqs, "reqs")
-        records = [record_fault(i, req.kv, self.track_width) for i, req in enumerate(requests)]
-        faults = [fault for fault in records if fault is not None]
-        refuse("alloc", self._request_faults(requests) + faults, ADVICE)
+        refuse("alloc", self._request_faults(requests) + self._record_faults(requests), ADVICE)
         counts = [count for req in requests for count in self._lacks(req)]
         rowless = [req for req in requests if req.kv.req_pool_idx is None]
         if len(rowless) > len(self.free_slots) or not self._book.has_each(counts):
@@ -216,20 +213,18 @@ class HybridReqToTokenPool(TrackedRows):
     def collect_deferred_mamba(self, reqs: Iterable[StateRequest]) -> DeferredStates:
         """What is still to be done to the states of `reqs`, which then isn't any more.
 
-        A state that is copied isn't cleared. `NotOwned` for a request without a state. Reads
-        nothing back. O(requests). Spec: §4, H6.
+        A state that is copied isn't cleared. `NotOwned` for a request without a state, and for a
+        record that contradicts itself what `alloc` raises. Reads nothing back. O(requests).
+        Spec: §4, H6.
         """
         requests = checks.listed(reqs, "reqs")
         clear, src, dst = ([self._sent([])[0]] for _ in range(3))
-        refuse(
-            "collect_deferred_mamba",
-            [
-                Fault(NotOwned, index, "the request has no state")
-                for index, req in enumerate(requests)
-                if req.kv.mamba_pool_idx is None
-            ],
-            ADVICE,
-        )
+        faults = self._record_faults(requests) + [
+            Fault(NotOwned, index, "the request has no state")
+            for index, req in enumerate(requests)
+            if req.kv.mamba_pool_idx is None
+        ]
+        refuse("collect_deferred_mamba", faults, ADVICE)
         for kv in (req.kv for req in requests):
             assert kv.mamba_pool_idx is not None
             if kv.mamba_cow_src_index is not None:
@@ -320,15 +315,18 @@ class HybridReqToTokenPool(TrackedRows):
                 f"free: the request of row {row} still has a state. Call free_mamba_cache first."
             )
         super().free(req)
-        self._known.pop(row or 0, None)
 
     # For the model
 
     def mamba2_layer_index(self, layer_id: int) -> int:
-        """The place of a layer in the state pool; `OutOfRange` for one without a state. §4."""
-        if layer_id not in self.mamba_map:
-            raise OutOfRange(f"layer {layer_id} has no state, {sorted(self.mamba_map)} have.")
-        return self.mamba_map[layer_id]
+        """The place of a layer in the state pool; `OutOfRange` without a state, `WrongDtype`.
+
+        Spec: §4.
+        """
+        layer = checks.host_int(layer_id, "layer_id")
+        if layer not in self.mamba_map:
+            raise OutOfRange(f"layer {layer} has no state, {sorted(self.mamba_map)} have.")
+        return self.mamba_map[layer]
 
     def mamba2_layer_cache(self, layer_id: int) -> Any:
         """The states of one layer, as the pool gives them. Spec: §3, §4."""

@@ -27,7 +27,7 @@ def require(backend: str) -> None:
 
 
 @pytest.mark.parametrize("name", STEPS)
-@pytest.mark.parametrize("system", ["token", "paged", "paged_rows"])
+@pytest.mark.parametrize("system", ["token", "paged", "paged_rows", "swa"])
 def test_backend(name: str, system: str) -> None:
     """No seeded sequence of commands tells a backend from the reference."""
     factory = load(name)

@@ -102,7 +102,7 @@ THIRD = frozenset(
     {
         "free_parked", "free_again", "stale_write", "half_page_gone", "half_page_of_another",
         "continue_twice_in_rows", "segment_gone", "segment_of_another", "abort", "adopt",
-        "free_named", "layer_twice", "use_over", "begin_undrained",
+        "free_named", "layer_twice", "use_over", "begin_undrained", "next_turn", "close_session",
     }
 )  # fmt: skip
 # What a walk begins behind, where nothing can be done without it.
@@ -153,7 +153,9 @@ TINY["kv_pools"] = [
     )
 ]  # fmt: skip
 TINY["hybrid_rows"] = [
-    HybridRowsConfig(size=size, mamba_size=slots, places=places, lazy=lazy)
+    HybridRowsConfig(
+        size=size, mamba_size=slots, places=places, lazy=lazy, short_conv=False, ngram=False
+    )
     for size, slots, places, lazy in (
         (1, 2, 0, False),
         (1, 3, 1, False),

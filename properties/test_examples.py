@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +19,14 @@ import impl
 import reference
 from properties.subjects import Factory
 from properties.subjects import sglang as sglang_subject
+from properties.subjects.hybrid_reference import of_slots
+from properties.subjects.sglang_standins import module
+from properties.subjects.sglang_swa import SglangSWA
+from properties.subjects.swa import EchoRings, EchoWindows
+from properties.systems.hybrid_rows import HybridRowsConfig
 from properties.systems.paged import PagedConfig
+from properties.systems.swa import SWAConfig
+from properties.systems.swa_capacity import pair_config
 from properties.systems.token import TokenConfig
 from reference.examples import EXAMPLES, Example
 
@@ -28,11 +37,15 @@ CLASSES = {
     "paged_rows": "PagedTokenToKVPoolAllocator",
     "state_slots": "MambaSlotAllocator",
     "host_slots": "HostSlots",
+    "swa": "SWATokenToKVPoolAllocator",
+    "hybrid_rows": "HybridReqToTokenPool",
 }
 # What of an example's arguments is read on the host, as in the signatures of NOTES and spec §2.
 HOST_LISTS = frozenset({"reqs", "indices"})
 # Which calls of an example through the table are calls of the table.
 OF_THE_TABLE = frozenset({"alloc_rows", "free_rows", "write"})
+#: which tracks a pool has, in the order of a config
+TRACKING_OPTIONS = ("mamba_extra_buffer", "mamba_extra_buffer_lazy", "overlap_schedule")
 Convert = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -63,12 +76,83 @@ class WithTables:
         return found
 
 
+class Asked:
+    """Of an object also what is no call, asked for as if it were one."""
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        found: Any = getattr(self.target, name)
+        return found if callable(found) else lambda: found
+
+
+class WithRings(Asked):
+    """A pair, and the rows whose rings its windows may be."""
+
+    def __init__(self, house: Any, config: dict[str, Any], **options: Any) -> None:
+        ring = config.get("ring")
+        pair = {key: value for key, value in config.items() if key not in ("rows", "ring")}
+        if ring:
+            rows = pair["req_to_token_pool"] = house.ReqToTokenPool(config["rows"], 1, **options)
+            self.alloc_rows = rows.alloc_rows
+            pair["kvcache"] = (
+                EchoRings(ring) if house is reference else EchoWindows(swa_req_ring_size=ring)
+            )
+        super().__init__(house.SWATokenToKVPoolAllocator(**pair, **options))
+
+
+class WithSlots:
+    """Rows of a hybrid model: a step's call goes to them, to their slots, or to the sizing.
+
+    `record` shows fields of a request's record as plain Python.
+    """
+
+    def __init__(self, rows: Any, house: str) -> None:
+        self.rows = rows
+        self.sizing = import_module(f"{house}.sizing")
+
+    def target(self, method: str, kwargs: dict[str, Any]) -> Any:
+        """Whose method it is."""
+        if hasattr(self.sizing, method):
+            return self.sizing
+        return self.rows.mamba_allocator if of_slots(method, kwargs) else self.rows
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        def call(**kwargs: Any) -> Any:
+            return getattr(self.target(method, kwargs), method)(**kwargs)
+
+        return call
+
+    def record(self, req: Any, names: tuple[str, ...]) -> list[Any]:
+        found = [plain(getattr(req.kv, name)) for name in names]
+        source = "mamba_cow_src_index"
+        return [
+            each[0] if name == source and isinstance(each, list) else each
+            for name, each in zip(names, found, strict=True)
+        ]
+
+
+def plain(value: Any) -> Any:
+    """A result without tensors, and a list of one's own."""
+    if isinstance(value, list):
+        return list(value)
+    if isinstance(value, tuple) and any(isinstance(each, torch.Tensor) for each in value):
+        return tuple(map(plain, value))
+    return value.tolist() if isinstance(value, torch.Tensor) else value
+
+
 def build(example: Example, house: Any, **options: Any) -> Any:
     """What an example is about, of one of the houses."""
+    if example.system == "swa":
+        return WithRings(house, example.config, **options)
     if example.system == "paged_rows":
         return WithTables(house, example.config, **options)
     if example.system == "host_slots":
         options = {}  # they are the host's
+    if example.system == "hybrid_rows":
+        rows = house.HybridReqToTokenPool(**example.config, **options)
+        return WithSlots(rows, house.__name__)
     return getattr(house, CLASSES[example.system])(**example.config, **options)
 
 
@@ -79,6 +163,8 @@ def name_of(example: Example) -> str:
 def with_requests(kwargs: dict[str, Any], requests: list[Any]) -> dict[str, Any]:
     """A copy of the arguments, with the objects that stand behind the places in `requests`."""
     made = copy.deepcopy(kwargs)
+    if isinstance(made.get("config"), tuple):
+        made["config"] = pair_config(*made["config"])
     if "reqs" in made:
         made["reqs"] = [requests[place] for place in made["reqs"]]
     if "req" in made:
@@ -115,7 +201,7 @@ def outcome(
         if kind is None:
             raise
         return ("refused", kind)
-    return value.tolist() if isinstance(value, torch.Tensor) else value
+    return plain(value)
 
 
 def run(
@@ -142,8 +228,19 @@ def judge(example: Example, pairs: list[tuple[Any, Any]], free: Any, staged: Any
     assert example.staged in (None, staged), "the staged list at the end"
 
 
+def judge_windows(example: Example, state: dict[str, Any], window_free: Any) -> None:
+    """The window side and the map at the end, where the example states them."""
+    assert example.window_free in (None, window_free), "the window side's free list at the end"
+    if example.mapping is not None:
+        *entries, last = state["mapping"]
+        found = {slot: window for slot, window in enumerate(entries) if window}
+        assert (found, last) == (example.mapping, -1), "the map at the end"
+
+
 def judge_rows(example: Example, target: Any) -> None:
-    """Tables and holders at the end, where the example states them."""
+    """Tables, holders and state slots at the end, where the example states them."""
+    if example.slots is not None:
+        assert target.snapshot()["slots"]["free"] == example.slots, "the free slots at the end"
     if example.lines is not None:
         lines = target.lines()
         for row, line in enumerate(lines):
@@ -164,6 +261,7 @@ def test_reference_follows_the_example(example: Example) -> None:
     pairs = run(example, target, lambda kwargs: kwargs, kind_of)
     state = target.snapshot()
     judge(example, pairs, state["free"], state.get("staged"))
+    judge_windows(example, state, state.get("window", {}).get("free"))
     judge_rows(example, target)
     assert target.audit() == []
 
@@ -179,6 +277,7 @@ def test_impl_follows_the_example(example: Example) -> None:
     pairs = run(example, target, as_tensors, kind_of)
     state = target.snapshot()
     judge(example, pairs, state["free"], state.get("staged"))
+    judge_windows(example, state, state.get("window", {}).get("free"))
     judge_rows(example, target)
     assert target.audit() == []
 
@@ -187,8 +286,8 @@ FOREIGN = [
     example
     for example in EXAMPLES
     if not example.ours_only
-    and (example.system == "token" or example.config.get("page_size", 1) > 1)
-    and example.system in ("token", "paged")
+    and (example.system != "paged" or example.config.get("page_size", 1) > 1)
+    and example.system in ("token", "paged", "swa")
 ]
 
 
@@ -197,16 +296,58 @@ def test_sglang_follows_the_example(example: Example, sglang: Factory) -> None:
     """SGLang's class gives every outcome and every final list where the example is about it too."""
     config, need_sort = example.config, example.config.get("need_sort", False)
     plan: Any = TokenConfig(size=config["size"], need_sort=need_sort)
-    if example.system == "paged":
+    if example.system != "token":
         num_pages, spare = divmod(config["size"], config["page_size"])
-        plan = PagedConfig(
-            page_size=config["page_size"], num_pages=num_pages, spare=spare, need_sort=need_sort
-        )
+        pages: dict[str, Any] = {
+            "page_size": config["page_size"], "num_pages": num_pages, "spare": spare,
+            "need_sort": need_sort,
+        }  # fmt: skip
+        plan = PagedConfig(**pages) if example.system == "paged" else pair_of(example, pages)
     subject = sglang.make(example.system, plan)
-    assert isinstance(subject, sglang_subject.SglangSubject)
-    pairs = run(example, subject.target, as_tensors, lambda error: "any")
+    assert isinstance(subject, sglang_subject.SglangSubject | SglangSWA)
+    pairs = run(example, Asked(subject.target), as_tensors, lambda error: "any")
     state = subject.observe()
     judge(example, pairs, state["free"], state["staged"])
+    judge_windows(example, state, state.get("window_free"))
+
+
+def pair_of(example: Example, pages: dict[str, Any]) -> SWAConfig:
+    """The config of an example about a pair; its sides leave nothing over."""
+    windows = example.config["size_swa"] // example.config["page_size"]
+    return SWAConfig(**pages, num_windows=windows, ring=0)
+
+
+class TheirRows(WithSlots):
+    """SGLang's rows, with an engine around them that does what they leave to their callers."""
+
+    def target(self, method: str, kwargs: dict[str, Any]) -> Any:
+        theirs = module("sglang.srt.mem_cache.memory_pool")  # which sizes with their own function
+        return (
+            theirs
+            if hasattr(theirs, method)
+            else SimpleNamespace(**{method: self.rows.method(method)})
+        )
+
+
+@pytest.mark.parametrize(
+    "example",
+    [each for each in EXAMPLES if each.system == "hybrid_rows" and not each.ours_only],
+    ids=name_of,
+)
+def test_sglang_follows_the_example_of_hybrid_rows(example: Example, sglang: Factory) -> None:
+    """SGLang's rows give every outcome, record and final list where the example is about them."""
+    tracks = [example.config.get(f"enable_{name}") for name in TRACKING_OPTIONS]
+    places = 0 if not tracks[0] else 1 if tracks[2] is False else 2
+    size, slots = example.config["size"], example.config["mamba_size"]
+    config = HybridRowsConfig(
+        size=size, mamba_size=slots, places=places, lazy=bool(tracks[1]), short_conv=False,
+        ngram=False,
+    )  # fmt: skip
+    subject: Any = sglang.make("hybrid_rows", config)
+    pairs = run(example, TheirRows(subject, "impl"), as_tensors, lambda error: "any")
+    state = subject.observe()
+    judge(example, pairs, state["free"], None)
+    assert example.slots in (None, state["slots_free"])
 
 
 def test_examples_have_names_of_their_own() -> None:

@@ -5,6 +5,7 @@ Spec: `spec/pools_states_sizing.md` §3, §5, §15.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -55,14 +56,17 @@ def saved(made: MambaPool, *slots: int) -> Any:
     return made.get_cpu_copy(ids(*slots))
 
 
-def grams(size: int = 4, context_len: int = 2, **options: Any) -> NGramPool:
-    given = {"device": "cpu", "backend": "torch", **options}
-    return NGramPool(size=size, context_len=context_len, eos_token_id=9, **given)
+def grams(size: int = 4, context_len: Any = 2, **options: Any) -> NGramPool:
+    given = {"device": "cpu", "backend": "torch", "eos_token_id": 9, **options}
+    return NGramPool(size=size, context_len=context_len, **given)
 
 
 def short(size: int = 4, **options: Any) -> ShortConvPool:
-    given = {"device": "cpu", "backend": "torch", "layer_ids": [0], "state_shape": (2, 2)}
-    return ShortConvPool(size=size, dtype=torch.float32, **{**given, **options})
+    given: dict[str, Any] = {
+        "device": "cpu", "backend": "torch", "layer_ids": [0], "state_shape": (2, 2),
+        "dtype": torch.float32,
+    }  # fmt: skip
+    return ShortConvPool(size=size, **{**given, **options})
 
 
 # ---- worked numbers --------------------
@@ -283,6 +287,158 @@ def test_pools_that_cant_be_made(kind: type[PoolError], options: dict[str, Any])
     """Sizes, shapes and backends that make no sense are refused at construction."""
     with pytest.raises(kind):
         pool(**options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "make"),
+    [
+        (NegativeSize, lambda: short(size=-1)),
+        (NegativeSize, lambda: short(spec_state_size=-1)),
+        (NegativeSize, lambda: short(speculative_num_draft_tokens=0)),
+        (NegativeSize, lambda: short(layer_ids=[-1])),
+        (Duplicate, lambda: short(layer_ids=[2, 2])),
+        (WrongDtype, lambda: short(layer_ids=5)),
+        (WrongShape, lambda: short(state_shape=(2,))),
+        (WrongShape, lambda: short(state_shape=(2, 2, 2))),
+        (WrongShape, lambda: short(state_shape=(0, 2))),
+        (WrongShape, lambda: short(state_shape=(2, 0))),
+        (WrongDtype, lambda: short(dtype=torch.int64)),
+        (WrongDtype, lambda: short(dtype="float32")),
+        (OutOfRange, lambda: grams(size=2**31 - 1, context_len=0)),
+        (NegativeSize, lambda: grams(size=-1)),
+        (NegativeSize, lambda: grams(spec_state_size=-1)),
+        (NegativeSize, lambda: grams(speculative_num_draft_tokens=0)),
+        (WrongDtype, lambda: grams(context_len=1.0)),
+        (WrongDtype, lambda: grams(eos_token_id=True)),
+        (NegativeSize, lambda: pool(speculative_eagle_topk=0)),
+        (OutOfRange, lambda: pool(size=2**31 - 1)),
+        (WrongShape, lambda: pool(StateShape(conv=((0, 3),), temporal=(), conv_kernel=4))),
+        (WrongShape, lambda: pool(StateShape(conv=(), temporal=(-1, 1, 1), conv_kernel=4))),
+        (WrongDtype, lambda: pool_of(StateDType(conv=torch.int8))),
+        (WrongDtype, lambda: pool_of(StateDType(temporal=torch.int32))),
+    ],
+)
+def test_arguments_that_make_no_pool(kind: type[PoolError], make: Any) -> None:
+    """Each argument of each constructor, just outside of what it may be."""
+    with pytest.raises(kind) as caught:
+        make()
+    assert str(caught.value).endswith(".")
+
+
+def pool_of(dtype: StateDType) -> MambaPool:
+    params = StateParams(shape=TINY, layers=(1,), dtype=dtype)
+    return MambaPool(
+        size=1, spec_state_size=0, cache_params=params, mamba_layer_ids=(1,), device="cpu"
+    )
+
+
+def test_the_smallest_and_the_largest() -> None:
+    """Shapes of one, pools without slots, and the last size whose slots fit 32 bits."""
+    assert short(size=0, state_shape=(1, 1)).snapshot()["content"] == [[[[0.0]]]]
+    assert pool(StateShape(conv=((1, 1),), temporal=(), conv_kernel=2), size=0).audit() == []
+    assert grams(size=2**31 - 2, context_len=0).size == 2**31 - 2
+    assert grams(context_len=-1).get_kv_size_bytes() == 0
+    drafts = grams(speculative_num_draft_tokens=1, spec_state_size=0)
+    assert drafts.snapshot()["content"][1] == [[[9, 9]]]
+
+
+# ---- what a snapshot shows, what an audit tells, what a fault leaves --------------------
+
+
+def test_snapshots_show_rows_flat() -> None:
+    """Layer, slot, values; draft rows and steps in front of theirs."""
+    made = pool(size=1, layers=1, spec_state_size=0, speculative_num_draft_tokens=2)
+    made.register_slot_state(short(size=1, speculative_num_draft_tokens=1))
+    made.mamba_cache.conv[0][0, 1] = torch.arange(6).reshape(2, 3)
+    drafts = made.get_speculative_mamba2_params_all_layers()
+    drafts.intermediate_conv_window[0][0, 0, 1] = 3
+    drafts.intermediate_ssm[0, 0, 1] = 4
+    found = made.snapshot()
+    assert found["conv"] == [[[[0.0] * 6, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]]]]
+    assert found["temporal"] == [[[0.0] * 4] * 2]
+    assert found["draft_conv"] == [[[[[0.0, 3.0, 3.0] * 2, [3.0] * 6]]]]
+    assert found["draft_ssm"] == [[[[0.0] * 4, [4.0] * 4]]]
+    assert found["siblings"] == [{"size": 1, "content": [[[[0.0] * 4] * 2], [[[0.0] * 4]]]}]
+    assert pool(size=0, layers=1).snapshot().keys() == {"size", "conv", "temporal", "siblings"}
+
+
+def test_windows_that_lie_elsewhere_are_told() -> None:
+    """A view of draft windows that isn't one of its storage is named by its steps."""
+    made = pool(speculative_num_draft_tokens=2)
+    (windows,) = made._windows
+    windows.view = torch.zeros_like(windows.view)
+    said = [f"I57: the window of draft step {step} isn't at input {step}" for step in range(2)]
+    assert made.audit() == said
+
+
+def test_a_pool_that_is_too_short_is_told() -> None:
+    """A tensor without a row for each slot is I29, of the pool and of a sibling."""
+    made, sibling = pool(), short()
+    made.register_slot_state(sibling)
+    made.size = sibling.size = 5
+    assert len(made.audit()) == 3
+    assert all(line.startswith("I29: ") for line in made.audit())
+
+
+Act = Callable[[MambaPool, NGramPool], Any]
+#: a call on slots or draft rows with these ids, whoever they are
+CALLS: dict[str, Callable[[torch.Tensor], Act]] = {
+    "clear": lambda at: lambda p, g: p.clear_slots(at),
+    "copy": lambda at: lambda p, g: p.copy_from(ids(2), at),
+    "reset": lambda at: lambda p, g: g.reset_slots(at),
+    "copy slots": lambda at: lambda p, g: g.copy_slots(at, ids(2)),
+    "contexts": lambda at: lambda p, g: g.set_context(at, ids(1, 2)[None]),
+    "read": lambda at: lambda p, g: g.get_context(at),
+    "draft": lambda at: lambda p, g: g.set_intermediate_context(ids(1, 2)[None, None], at),
+}
+
+
+def settled(made: MambaPool, context: NGramPool) -> None:
+    made.check()
+    context.check()
+
+
+@pytest.mark.skipif("triton" not in BACKENDS, reason="needs the interpreter or a GPU")
+@pytest.mark.parametrize("name", CALLS)
+def test_a_fault_arrives_by_the_next_call(name: str) -> None:
+    """The next call of the kind raises it, as do check, snapshot and audit; recover goes on."""
+    faulty, sound = (CALLS[name](at) for at in (ids(5), ids(1)))
+    asked: tuple[Act, ...] = (
+        sound,
+        settled,
+        lambda p, g: (p.snapshot(), g.snapshot()),
+        lambda p, g: (p.audit(), g.audit()),
+    )
+    for ask in asked:
+        options: dict[str, Any] = {"backend": "triton", "speculative_num_draft_tokens": 1}
+        made, context = pool(**options), grams(**options, spec_state_size=2)
+        faulty(made, context)
+        with pytest.raises(OutOfRange):
+            ask(made, context)
+        made.recover()
+        context.recover()
+        sound(made, context)
+        settled(made, context)
+        assert made.audit() == context.audit() == []
+
+
+@pytest.mark.skipif("triton" not in BACKENDS, reason="needs the interpreter or a GPU")
+@pytest.mark.parametrize("make", [grams, short])
+def test_clear_forgets_a_fault(make: Any) -> None:
+    """A state that starts anew knows of no call of before."""
+    made = make(backend="triton")
+    made.reset_slots(ids(5))
+    made.clear()
+    made.reset_slots(ids(1))
+    made.check()
+
+
+def test_rows_are_looked_at_without_draft_steps_too() -> None:
+    """Where nothing is written to them they have to be rows all the same."""
+    context = grams(speculative_num_draft_tokens=1)
+    context.set_intermediate_context(torch.zeros((1, 0, 2), dtype=torch.int64), ids(0))
+    with pytest.raises(OutOfRange):
+        context.set_intermediate_context(torch.zeros((1, 0, 2), dtype=torch.int64), ids(7))
 
 
 # ---- words and tiles --------------------

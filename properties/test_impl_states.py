@@ -19,9 +19,12 @@ from impl.errors import (
     NotOwned,
     OutOfRange,
     PoolError,
+    StillOwned,
     Unsupported,
     WrongDtype,
 )
+from properties.hybrid_scene import LAZY, UNTRACKED, Scene
+from properties.refused import Act, ids
 from properties.subjects.state_records import Record
 from reference import sizing as theirs
 
@@ -164,3 +167,135 @@ def test_a_release_forgets_what_was_planned() -> None:
         pool.free_mamba_cache(req)
         assert req.kv.mamba_cow_src_index is None
         assert not req.kv.mamba_needs_clear
+
+
+# ---- what is just inside, where a call just outside is refused --------------------
+
+
+def test_a_slot_may_have_no_axis() -> None:
+    """One slot is one slot, with an axis or without; of 32 bits or of 64."""
+    for make in (ids, torch.tensor, lambda slot: torch.tensor(slot, dtype=torch.int32)):
+        scene = Scene()
+        assert scene.pool.cow_mamba_state(scene.first, make(7)).tolist() == [1]  # type: ignore[union-attr]
+        assert scene.kv.mamba_cow_src_index.tolist() == [7]
+        scene.pool.set_mamba_ping_pong_slot(scene.other, 1, make(7))
+        assert scene.other.kv.mamba_ping_pong_track_buffer.tolist() == [5, 7]
+        new = scene.taken()
+        assert scene.pool.donate_mamba_ping_pong_slot(scene.first, make(int(new))).tolist() == [2]
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_place_may_keep_its_slot(place: int) -> None:
+    """The slot that is there already may be set there again."""
+    scene = Scene()
+    before = scene.shown()
+    scene.pool.set_mamba_ping_pong_slot(scene.first, place, ids(2 + place))
+    assert scene.shown() == before
+
+
+def test_whole_ranges_are_served() -> None:
+    """The first and the last row, place, layer and length."""
+    scene = Scene()
+    pool = scene.pool
+    assert pool.get_mamba_indices(ids(0, 2, 3)).tolist() == [0, 1, 4]
+    assert pool.get_mamba_indices(torch.tensor([3], dtype=torch.int32)).dtype == torch.int64
+    assert pool.translate_mamba_indices(torch.tensor([0, 99], dtype=torch.int32)).tolist() == [
+        0,
+        99,
+    ]
+    assert [pool.get_mamba_ping_pong_other_idx(place) for place in (0, 1)] == [1, 0]
+    assert [pool.mamba2_layer_index(layer) for layer in (1, 3)] == [0, 1]
+    assert pool.mamba_checkpoint(scene.first, 7) is None
+    assert pool.mamba_checkpoint(scene.first, 8) == (8, 0)
+    assert pool.mamba_checkpoint(scene.other, 0) is None
+    pool.mamba_track_boundary(scene.first, 9)
+    pool.mamba_track_boundary(scene.other, 0)
+    assert pool.mamba_checkpoint(scene.other, 0) == (0, 0)
+    assert pool.enable_mamba_extra_buffer
+    assert not pool.enable_mamba_extra_buffer_lazy
+    assert Scene(**LAZY).pool.enable_mamba_extra_buffer_lazy
+    assert not Scene(**UNTRACKED).pool.enable_mamba_extra_buffer
+
+
+def test_a_state_of_another_maker_in_the_queue_is_read_back() -> None:
+    """A request without a row may bring a state that this pool never gave it."""
+    pool, req = Scene().pool, SimpleNamespace(kv=Record())
+    taken = pool.mamba_allocator.alloc(1)
+    assert taken is not None
+    req.kv.mamba_pool_idx = taken[0]
+    pool.free_mamba_cache(req)
+    assert pool.mamba_allocator.snapshot()["free"][-1] == int(taken)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda book: book._ids.append(1), "aren't a partition of 1..3"),
+        (lambda book: book._owned.__setitem__(3, True), "1 slots count as out, 2 are marked"),
+        (lambda book: setattr(book, "num_owned", 2), "2 slots count as out, 1 are marked"),
+        (lambda book: book._issued.__setitem__(1, False), "some were never issued"),
+    ],
+)
+def test_the_audit_of_slots(spoil: Act, words: str) -> None:
+    """Slots that are nowhere, in two places, miscounted, or out without an issue are told."""
+    slots = MambaSlotAllocator(3, device="cpu")
+    assert slots.alloc(1) is not None
+    assert slots.audit() == []
+    spoil(slots.book)
+    assert any(words in line for line in slots.audit()), slots.audit()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda p: p.req_index_to_mamba_index_mapping.__setitem__(2, 9), "I41: row 2 has"),
+        (
+            lambda p: p.req_index_to_mamba_ping_pong_track_buffer_mapping.__setitem__((3, 1), -1),
+            "I41: row 3 has",
+        ),
+        (lambda p: p._known[2][0].tracks.__setitem__(0, 1), "I34: a slot is twice in"),
+        (lambda p: p.free_slots.pop(), "I34: free rows"),
+        (lambda p: p.mamba_allocator.book._ids.pop(), "I34: free ["),
+    ],
+)
+def test_the_audit_of_rows(spoil: Act, words: str) -> None:
+    """Maps that say something else than the book, a slot twice, and what is wrong below."""
+    scene = Scene()
+    spoil(scene.pool)
+    assert any(line.startswith(words) for line in scene.audit()), scene.audit()
+
+
+def test_the_list_is_trimmed_now_and_then() -> None:
+    """What was taken stays in the list for a while: neither each time, nor for ever."""
+    slots = MambaSlotAllocator(200, device="cpu")
+    taken = slots.alloc(60)
+    assert len(slots.book._ids) == 200
+    for _ in range(1000):
+        assert taken is not None
+        slots.free(taken)
+        taken = slots.alloc(60)
+    assert len(slots.book._ids) < 3 * 200
+    assert slots.audit() == []
+
+
+def test_row_1_is_known_as_the_others() -> None:
+    """Neither a request without a row nor what is no row at all is taken for row 1."""
+    scene = Scene()
+    assert scene.pool.alloc([scene.fresh]) is None
+    scene.pool.free_mamba_cache(scene.other)
+    assert scene.pool.alloc([scene.fresh]) == [1]
+    scene.pool.free_mamba_cache(scene.queued)
+    with pytest.raises(StillOwned, match="row 1"):
+        scene.pool.free_rows([1])
+    with pytest.raises(WrongDtype):
+        scene.pool.free_rows([1.0])  # type: ignore[list-item]
+    assert scene.audit() == []
+
+
+def test_what_was_handed_out_is_not_read_back() -> None:
+    """Of its own tensors the pool knows on the host what is in them."""
+    scene = Scene()
+    scene.kv.mamba_pool_idx.fill_(99)
+    scene.kv.mamba_ping_pong_track_buffer.fill_(99)
+    scene.pool.free_mamba_cache(scene.first)
+    assert scene.slots.snapshot()["free"][-3:] == [1, 2, 3]

@@ -1,22 +1,23 @@
-"""What lockstep doesn't say of the sliding-window pair: construction, rings, storage, examples."""
+"""What lockstep doesn't say of the sliding-window pair: capacity, frees, groups, unchecked use."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from impl import (
-    PagedTokenToKVPoolAllocator,
     PoolError,
-    ReqToTokenPool,
     StoragelessSWAKVPool,
     SWATokenToKVPoolAllocator,
     window_frontier,
 )
-from impl.errors import NegativeSize, NoWindowPeer, OutOfRange, StillOwned, Unsupported
+from impl.errors import (
+    NoWindowPeer,
+    OutOfRange,
+    TooMany,
+)
 from properties.kernels.rig import DEVICE
 from reference import Refused
 from reference import window_frontier as wanted_frontier
@@ -38,13 +39,6 @@ def extend(
     return target.alloc_extend(
         before.to(DEVICE), before, after.to(DEVICE), after, ids(last), tokens
     )
-
-
-def ring_of(ring: int, rows: int, page_size: int = 4) -> tuple[SWATokenToKVPoolAllocator, Any]:
-    table = ReqToTokenPool(rows, 1, device=DEVICE)
-    pool = StoragelessSWAKVPool(swa_req_ring_size=ring)
-    made = pair(32, 8, page_size, kvcache=pool, req_to_token_pool=table)
-    return made, table
 
 
 def test_sizes_and_capacity() -> None:
@@ -160,109 +154,71 @@ def test_a_recycled_page_is_mapped_anew() -> None:
     assert target.swa_available_size() == 8
 
 
-# ---- rings --------------------
-
-
-def test_a_ring_costs_whole_pages_of_each_row() -> None:
-    """A ring of 10 with pages of 4 costs 12; three rows make 36, fewer as rows are taken (§2.8)."""
-    target, rows = ring_of(10, 3)
-    assert (target.swa_ring_cost_tokens, target.size_swa) == (12, 36)
-    assert target.swa_available_size() == 36
-    rows.alloc_rows(2)
-    assert (target.swa_available_size(), target.size_swa) == (12, 36)
-    assert target.available_size() == target.full_available_size() == 32
-    slots = extend(target, 6)
-    assert slots is not None
-    assert not any(target.full_to_swa_index_mapping[:-1].tolist())
-    before = target.snapshot()
-    target.free_swa(slots)
-    target.free_swa_segment(slots, start_pos=0)
-    assert target.snapshot() == before
-    target.free(slots)
-    assert target.available_size() == 32
-    target.resize(SimpleNamespace(full_max_total_num_tokens=16, swa_max_total_num_tokens=99))
-    assert (target.size_full, target.size_swa) == (16, 36)
-
-
-def test_rings_that_cannot_be() -> None:
-    """Without rows, without pages, and of no tokens: refused at construction."""
-    pool = StoragelessSWAKVPool(swa_req_ring_size=4)
-    with pytest.raises(Unsupported, match="req_to_token_pool"):
-        pair(16, 16, 4, kvcache=pool)
-    with pytest.raises(Unsupported, match="pages"):
-        ring_of(4, 2, page_size=1)
-    with pytest.raises(NegativeSize):
-        StoragelessSWAKVPool(swa_req_ring_size=0)
-
-
-def test_rings_have_no_map() -> None:
-    """Slots can be mapped to nothing, nor let go of it."""
-    target, _ = ring_of(4, 2)
-    slots = extend(target, 1)
-    assert slots is not None
-    with pytest.raises(Unsupported):
-        target.set_full_to_swa_mapping(slots, slots)
-    with pytest.raises(Unsupported):
-        target.clear_full_to_swa_mapping(slots)
-
-
-# ---- construction and interface --------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        ({"size": -1}, NegativeSize),
-        ({"size_swa": -1}, NegativeSize),
-        ({"page_size": 0}, NegativeSize),
-        ({"size": 2**31}, OutOfRange),
-        ({"size_swa": 2**31}, OutOfRange),
-        ({"kvcache": object()}, Unsupported),
-        ({"backend": "triton"}, Unsupported),
-        ({"backend": "cupy"}, Unsupported),
-    ],
-)
-def test_a_pair_that_cannot_be(options: dict[str, Any], error: type[PoolError]) -> None:
-    """Sizes below 0, beyond the int32 table, pools and backends of other kinds are refused."""
-    sizes = {"size": 8, "size_swa": 8, "page_size": 4, **options}
-    with pytest.raises(error):
-        SWATokenToKVPoolAllocator(device=DEVICE, **sizes)
-
-
-def test_the_pair_has_the_interface_of_a_single_allocator() -> None:
-    """All but the calls through the row table (I53)."""
-    single = {name for name in dir(PagedTokenToKVPoolAllocator) if not name.startswith("_")}
-    lacking = single - set(dir(pair(8, 8, 4)))
-    assert lacking == {"alloc_extend_rows", "alloc_decode_rows", "free_rows_segment"}
-
-
-def test_resize_only_shrinks_what_owns_nothing() -> None:
-    """A larger side is refused, so is one with pages out; the map keeps its length (§2.10)."""
-    target = pair(16, 8, 4)
-    slots = extend(target, 1)
-    assert slots is not None
-    smaller = SimpleNamespace(full_max_total_num_tokens=8, swa_max_total_num_tokens=4)
-    with pytest.raises(StillOwned):
-        target.resize(smaller)
-    target.free(slots)
-    larger = SimpleNamespace(full_max_total_num_tokens=16, swa_max_total_num_tokens=9)
-    with pytest.raises(OutOfRange):
-        target.resize(larger)
-    target.resize(smaller)
-    assert (target.size_full, target.size_swa, target.available_size()) == (8, 4, 4)
-    assert target.full_to_swa_index_mapping.shape == (16 + 4 + 1,)
-    assert extend(target, 5) is None
-
-
-def test_unchecked_values_overrun_nothing() -> None:
+@pytest.mark.parametrize("page_size", [1, 4])
+def test_unchecked_values_overrun_nothing(page_size: int) -> None:
     """Without checks of values a window freed twice gives back nothing."""
-    target = pair(16, 16, 4, validate=False)
-    slots = extend(target, 8)
+    target = pair(16, 16, page_size, validate=False)
+    slots = target.alloc(8) if page_size == 1 else extend(target, 8)
     assert slots is not None
     target.free_swa_segment(slots, start_pos=0)
     target.free_swa_segment(slots, start_pos=0)
     target.free_swa(slots)
     assert target.swa_available_size() == 16
+    assert target.audit() == []
+
+
+@pytest.mark.parametrize("how", ["free_page_ids", "free_segments", "free_swa_segments"])
+def test_unchecked_values_give_back_no_more_windows_than_are_out(how: str) -> None:
+    """Two pages are out and one window: its page named twice is too many, and nothing changes."""
+    target = pair(16, 16, 4, validate=False)
+    slots = extend(target, 8)
+    assert slots is not None
+    target.free_swa(slots[:4])
+    before = target.snapshot()
+    twice: Any = ids(2, 2) if how == "free_page_ids" else [(slots[4:], 0), (slots[4:], 4)]
+    with pytest.raises(TooMany, match="2"):
+        getattr(target, how)(twice)
+    assert target.snapshot() == before
+
+
+def test_unchecked_slots_give_back_no_more_windows_than_are_out() -> None:
+    """The same where a page is a slot: what is named twice there counts once."""
+    target = pair(8, 8, 1, validate=False)
+    slots = target.alloc(2)
+    assert slots is not None
+    target.clear_full_to_swa_mapping(slots)
+    target.swa_attn_allocator.free(slots)
+    target.full_to_swa_index_mapping[1:3] = ids(1, 2)
+    with pytest.raises(TooMany):
+        target.free_swa(slots)
+
+
+def test_who_gets_no_tokens_needs_no_window() -> None:
+    """A request that ends in a half-filled page without its window stays as it is in a batch."""
+    target = pair(32, 32, 4)
+    slots = extend(target, 2)
+    assert slots is not None
+    target.free_swa(slots)
+    before, after = torch.tensor([2, 0]), torch.tensor([2, 3])
+    found = target.alloc_extend(
+        before.to(DEVICE), before, after.to(DEVICE), after, ids(5, -1), 3
+    )  # fmt: skip
+    assert found is not None
+    assert found.tolist() == [8, 9, 10]
+    assert target.translate_loc_from_full_to_swa(found).tolist() == [4, 5, 6]
+
+
+def test_a_tail_behind_slots_that_were_dropped() -> None:
+    """What a dropped slot was mapped to goes, and with the last entry of a page its peer."""
+    target = pair(16, 16, 4)
+    assert extend(target, 2) is not None
+    target.clear_full_to_swa_mapping(ids(4))
+    two, six = torch.tensor([1]), torch.tensor([6])
+    slots = target.alloc_extend_swa_tail(
+        two.to(DEVICE), two, six.to(DEVICE), six, ids(4), 5, 2
+    )  # fmt: skip
+    assert slots is not None
+    assert target.translate_loc_from_full_to_swa(slots).tolist() == [0, 0, 0, 8, 9]
     assert target.audit() == []
 
 
@@ -277,36 +233,6 @@ def test_a_page_that_a_group_parked_without_a_window_counts_once() -> None:
         target.free(slots)
     assert (target.full_available_size(), target.swa_available_size()) == (16, 16)
     assert target.audit() == []
-
-
-@pytest.mark.parametrize(
-    ("slot", "window", "words"),
-    [
-        (-1, 0, ["the map's last entry is 0, not -1"]),
-        (9, 0, []),  # page 2 has its peer still, by its first slot
-        (
-            12,
-            12,
-            ["slot 12 isn't owned", "12, which isn't", "the owner of page 3 is 0 by the index"],
-        ),
-        (2, 4, ["slot 2 isn't owned", "out of step", "is that of pages 0 and 1"]),
-        (5, 6, ["out of step"]),
-        (9, 5, ["out of step", "window page 1 is that of pages 1 and 2"]),
-        (9, 13, ["slot 9 has window slot 13, which isn't owned", "out of step"]),
-        (9, 21, ["slot 9 has window slot 21, which isn't owned"]),
-        (9, -3, ["slot 9 has window slot -3, which isn't owned"]),
-    ],
-)
-def test_the_map_is_audited(slot: int, window: int, words: list[str]) -> None:
-    """Of full pages 1 to 3 two are out, with window pages 1 and 2: an entry that is wrong shows."""
-    target = pair(12, 12, 4)
-    slots = extend(target, 6)
-    assert slots is not None
-    assert slots.tolist() == [4, 5, 6, 7, 8, 9]
-    target.full_to_swa_index_mapping[slot] = window
-    found = "; ".join(target.audit())
-    assert [word for word in words if word not in found] == [], found
-    assert bool(found) == bool(words)
 
 
 # ---- sizing --------------------

@@ -58,7 +58,7 @@ def random_trace(name: str, seed: int, length: int = 60) -> Trace:
 def test_round_trip(name: str, tmp_path: Path) -> None:
     """A trace is the same after JSON and after disk, whatever commands it holds."""
     kinds: set[type[Command]] = set()
-    for seed in range(25):
+    for seed in range(40):
         trace = random_trace(name, seed)
         assert parse(json.loads(trace.dumps())) == trace
         assert load(save(trace, tmp_path)) == trace

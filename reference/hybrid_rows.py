@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from reference.refusal import Fault, Refused, refuse_smallest
+from reference.refusal import Fault, Refused, as_int, refuse_smallest
 from reference.states.tracking import EMPTY, TrackedRows
 
 Deferred = tuple[list[int], list[int], list[int]]
@@ -28,9 +28,12 @@ class HybridReqToTokenPool(TrackedRows):
 
     def mamba2_layer_index(self, layer_id: int) -> int:
         """Where the states of a layer stand among those of all layers that have one."""
-        if layer_id not in self.mamba_map:
+        layer = as_int(layer_id)
+        if layer is None:
+            raise Refused("WrongDtype")
+        if layer not in self.mamba_map:
             raise Refused("OutOfRange")
-        return self.mamba_map[layer_id]
+        return self.mamba_map[layer]
 
     def clear(self) -> None:
         """The initial state; generations, records and bytes stay."""
@@ -149,7 +152,8 @@ class HybridReqToTokenPool(TrackedRows):
     def collect_deferred_mamba(self, reqs: Sequence[Any]) -> Deferred:
         """What the first extend does: a copy, or a clear, or nothing; and only once."""
         reqs = list(reqs)
-        refuse_smallest(("NotOwned", i) for i, r in enumerate(reqs) if r.kv.mamba_pool_idx is None)
+        stateless = [i for i, req in enumerate(reqs) if req.kv.mamba_pool_idx is None]
+        refuse_smallest(_record_faults(reqs) + [("NotOwned", index) for index in stateless])
         clear, src, dst = [], [], []
         for req in reqs:
             if req.kv.mamba_cow_src_index is not None:
@@ -216,7 +220,11 @@ class HybridReqToTokenPool(TrackedRows):
         if row in self.held and parts != (None, None):
             raise Refused("StillOwned")
         super().free(req)
-        self.held_states.pop(row, None)
+
+    def _put_back(self, rows: list[int]) -> None:
+        super()._put_back(rows)
+        for row in rows:
+            self.held_states.pop(row, None)
 
     def _free_faults(self, rows: list[int]) -> list[Fault]:
         """Besides: rows whose requests have a state that is still out."""

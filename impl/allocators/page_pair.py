@@ -115,6 +115,7 @@ class PagePair(PairBook[PageBook]):
         if self.validate and not self.arrays.all_hold([peers > 0]):
             named = zip(requests.tolist(), pages.tolist(), strict=True)
             self.refuse_unpaired(call, named)
+            raise AssertionError("a page without a window is refused")
         after_window[at] = peers * self.page_size + sent_offsets
         return after_window
 
@@ -177,6 +178,7 @@ class PagePair(PairBook[PageBook]):
     def _require_unpaired(self, call: str, pages: Array, named: Named) -> None:
         if self.validate and not self.arrays.all_hold([self.windows.peers(pages) == 0]):
             self.refuse_paired(call, named())
+            raise AssertionError("a page with a window is refused")
 
     def _paired(self, call: str, pages: Array, named: Named) -> Array:
         """Those of `pages` that have windows: all, but for what a group has named before."""

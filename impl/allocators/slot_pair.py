@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import torch
 
 from impl.allocators.pair_book import Gives, PairBook
 from impl.allocators.slot_book import SlotBook
+from impl.kernels.arrays import Array
 
 
 class SlotPair(PairBook[SlotBook]):
@@ -28,20 +30,24 @@ class SlotPair(PairBook[SlotBook]):
         peers = self.windows.peers(ids)
         if gives is Gives.FULL:
             if self.validate and not self.arrays.all_hold([peers == 0]):
-                self.full._refuse(call, ids)
-                self.refuse_paired(call, enumerate(ids.tolist()))
+                self._refuse(call, ids, self.refuse_paired)
             self.full.free_slots(call, slots)
             return
-        if self.validate:
-            if not self.arrays.all_hold([peers > 0, self.arrays.once(ids)]):
-                self.full._refuse(call, ids)
-                self.refuse_unpaired(call, enumerate(ids.tolist()))
-        else:
+        if not self.validate:
             ids = self.arrays.distinct(ids[peers > 0])
             self.swa.require_out(call, ids.shape[0])
+        elif not self.arrays.all_hold([peers > 0, self.arrays.once(ids)]):
+            self._refuse(call, ids, self.refuse_unpaired)
         if gives is Gives.BOTH:
             self.full.free_slots(call, slots)
         self.swa.give_slots(self.windows.release(ids))
+
+    def _refuse(self, call: str, ids: Array, refuse_by_windows: Callable[..., None]) -> NoReturn:
+        self.full._refuse(call, ids)
+        refuse_by_windows(call, enumerate(ids.tolist()))
+        raise AssertionError(
+            "slots that are out, once each, have the wrong windows or are no fault"
+        )
 
     def free_pages(self, page_ids: torch.Tensor) -> None:
         self.free_slots("free_page_ids", page_ids, Gives.BOTH)

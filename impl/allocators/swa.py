@@ -7,7 +7,7 @@ goes back and the full slot stays. Spec: `spec/swa_unified.md` §2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import torch
 
@@ -18,29 +18,14 @@ from impl.allocators.page_pair import PagePair
 from impl.allocators.pair_book import Gives
 from impl.allocators.segments import parse as parse_segments
 from impl.allocators.slot_pair import SlotPair
-from impl.allocators.swa_base import SWAPair
+from impl.allocators.swa_room import SWARoom
 from impl.allocators.window_moves import assign, unassign
 from impl.errors import BadLengths, Misaligned, NegativeSize, PoolError, Unsupported
 from impl.kernels.arrays import HostArray
 from impl.storage.swa import translated
 
 
-class EvictParams(NamedTuple):
-    """Tokens that a prefix cache is asked to let go of, on either side."""
-
-    num_tokens: int
-    swa_num_tokens: int
-
-
-class Tree(Protocol):
-    """What an allocator asks of a prefix cache."""
-
-    def supports_prefix_sharing(self) -> bool: ...
-
-    def evict_for_alloc(self, params: EvictParams) -> Any: ...
-
-
-class SWATokenToKVPoolAllocator(SWAPair):
+class SWATokenToKVPoolAllocator(SWARoom):
     """`alloc` where a page is a slot, extend and decode where it is several.
 
     `None` leaves both sides as they were, nothing sorted in. Frees come in three kinds: of both
@@ -291,45 +276,6 @@ class SWATokenToKVPoolAllocator(SWAPair):
         if self.swa_req_ring:
             raise Unsupported(f"{call}: windows are rings of rows, and no slot is mapped.")
 
-    # Capacity, with a prefix cache's help
-
-    def evict_to_free_tokens(self, tree_cache: Tree | None, num_tokens: int) -> None:
-        """Have the cache let go of what each side lacks for `num_tokens` slots.
-
-        Nothing without a cache that shares prefixes; rings are never evicted. Whether it was
-        enough is for the caller to ask again. Raises `NegativeSize`, `WrongDtype`. Spec:
-        `pools_states_sizing.md` §19.
-        """
-        size = checks.host_size(num_tokens, "num_tokens")
-        if tree_cache is None or not tree_cache.supports_prefix_sharing():
-            return
-        full = max(0, size - self.full_available_size())
-        windows = 0 if self.swa_req_ring else max(0, size - self.swa_available_size())
-        if full or windows:
-            tree_cache.evict_for_alloc(EvictParams(full, windows))
-
-    def reclaim_for_prealloc(
-        self, tree_cache: Tree, full_tokens: int, swa_tokens: int
-    ) -> str | None:
-        """Have the cache make room for `swa_tokens` windows; None when there is, else what lacks.
-
-        The full side is the caller's budget: `full_tokens` isn't looked at. Raises `NegativeSize`,
-        `WrongDtype`. Spec: `pools_states_sizing.md` §19.
-        """
-        checks.raise_first(
-            checks.collected(
-                lambda: checks.host_size(full_tokens, "full_tokens"),
-                lambda: checks.host_size(swa_tokens, "swa_tokens"),
-            )
-        )
-        short = swa_tokens - self.swa_available_size()
-        if short > 0 and not self.swa_req_ring:
-            tree_cache.evict_for_alloc(EvictParams(0, short))
-        left = self.swa_available_size()
-        if left >= swa_tokens:
-            return None
-        return f"windows short: {swa_tokens} needed, {left} available"
-
 
 def _tail(
     prefix_lens: Any, seq_lens: Any, swa_tail_len: Any, page_size: int
@@ -342,16 +288,18 @@ def _tail(
         errors.append(NegativeSize(f"{call}: a tail of {tail} tokens. Give at least 0."))
     if not usable((prefix_lens, seq_lens)):
         return tail, errors
-    if seq_lens.shape[0] != 1:
-        errors.append(BadLengths(f"{call}: {seq_lens.shape[0]} requests. Give one at a time."))
+    requests = list(zip(prefix_lens.tolist(), seq_lens.tolist(), strict=True))
+    if len(requests) != 1:
+        errors.append(BadLengths(f"{call}: {len(requests)} requests. Give one at a time."))
         return tail, errors
-    prefix, seq = int(prefix_lens[0]), int(seq_lens[0])
+    ((prefix, seq),) = requests
     if tail > seq - prefix:
         errors.append(BadLengths(f"{call}: a tail of {tail} tokens of {seq - prefix} new ones."))
-    if tail > 0 and (seq - tail) % page_size:
+    first = seq - tail
+    if tail > 0 and first % page_size:
         errors.append(
             Misaligned(
-                f"{call}: the tail begins at position {seq - tail}, inside a page of {page_size}. "
+                f"{call}: the tail begins at position {first}, inside a page of {page_size}. "
                 "Begin it at a page border."
             )
         )

@@ -19,12 +19,11 @@ from impl.allocators.forwarding import KVCacheForwarding
 from impl.allocators.page_pair import PagePair
 from impl.allocators.paged import PagedTokenToKVPoolAllocator
 from impl.allocators.slot_pair import SlotPair
+from impl.allocators.swa_sides import construction_errors, new_side, smaller
 from impl.allocators.token import TokenToKVPoolAllocator
 from impl.allocators.window_map import WindowMap
-from impl.errors import GroupNotOpen, GroupOpen, OutOfRange, PoolError, StillOwned, Unsupported
+from impl.errors import GroupNotOpen, GroupOpen, PoolError, StillOwned, Unsupported
 from impl.storage.swa import BaseSWAKVPool
-
-Side = TokenToKVPoolAllocator | PagedTokenToKVPoolAllocator
 
 
 class Rows(Protocol):
@@ -49,10 +48,12 @@ class SWAPair(KVCacheForwarding):
     `size` and `size_swa` in slots. `kvcache`, a `BaseSWAKVPool`, is given the map. Where it says
     that windows are rings of request rows (`swa_req_ring_size`), `req_to_token_pool` tells how
     many are free: a row's ring costs whole pages, and windows are never counted in slots. `backend`
-    "auto" or "torch": faults of tensor values are raised at the call, on every device. The rest is
-    as for single allocators. Raises `NegativeSize`, `OutOfRange`, `WrongDtype`; `Unsupported` for
-    backend "triton", for another kind of `kvcache`, and for rings without rows or pages. O(pool).
-    Spec: §2.2, §2.8.
+    says what lets go of windows: "triton" a kernel, "torch" its torch form, "auto" as for single
+    allocators. With each, faults of tensor values are raised at the call, on every device: a pair
+    has to know that one side takes a call before the other one does. The rest is as for single
+    allocators. Raises `NegativeSize`, `OutOfRange`, `WrongDtype`; `Unsupported` for a backend that
+    can't run, for another kind of `kvcache`, and for rings without rows or pages. O(pool). Spec:
+    §2.2, §2.8.
     """
 
     def __init__(
@@ -69,7 +70,8 @@ class SWAPair(KVCacheForwarding):
         backend: str = "auto",
         validate: bool = True,
     ) -> None:
-        checks.raise_first(_construction_errors(size, size_swa, page_size, kvcache, backend))
+        checks.raise_first(construction_errors(size, size_swa, page_size, kvcache))
+        self.backend = kernels.resolve(backend, torch.device(device))
         self.page_size = operator.index(page_size)
         self.dtype = dtype
         self.need_sort = need_sort
@@ -84,14 +86,15 @@ class SWAPair(KVCacheForwarding):
             "device": device, "dtype": dtype, "need_sort": need_sort, "backend": "torch",
             "validate": validate,
         }  # fmt: skip
-        self.full_attn_allocator = _new_side(size, self.page_size, options)
-        self.swa_attn_allocator = _new_side(size_swa, self.page_size, options)
+        self.full_attn_allocator = new_side(size, self.page_size, options)
+        self.swa_attn_allocator = new_side(size_swa, self.page_size, options)
         self.device = self.full_attn_allocator.device
         self._ring_slots = self._ring_available()
         full, swa = self.full_attn_allocator, self.swa_attn_allocator
         self._windows = WindowMap(
-            full.size, self.page_size, swa.num_pages, self.device, full._book.arrays
-        )
+            full.size, self.page_size, swa.num_pages, full._book.arrays, device=self.device,
+            on_kernel=self.backend == "triton",
+        )  # fmt: skip
         self.full_to_swa_index_mapping = self._windows.mapping
         self._pair = self._new_pair()
         if kvcache is not None:
@@ -236,7 +239,7 @@ class SWAPair(KVCacheForwarding):
         for side, name in sides:
             errors += checks.collected(
                 lambda side=side, name=name: sizes.append(  # type: ignore[misc]
-                    _smaller(getattr(config, name, None), side, name)
+                    smaller(getattr(config, name, None), side, name)
                 )
             )
         if self._group_is_open:
@@ -285,41 +288,3 @@ class SWAPair(KVCacheForwarding):
             *window_side,
             *window_audit.audit(self._windows, self.full_attn_allocator, self.swa_attn_allocator),
         ]
-
-
-def _new_side(size: int, page_size: int, options: dict[str, Any]) -> Side:
-    if page_size == 1:
-        return TokenToKVPoolAllocator(size, **options)
-    return PagedTokenToKVPoolAllocator(size, page_size, **options)
-
-
-def _smaller(value: Any, side: Side, name: str) -> int:
-    size = checks.pool_size(value, side.page_size, name)
-    if size > side.size:
-        raise OutOfRange(
-            f"resize: {name} is {size}, there are {side.size} slots. A side can only shrink."
-        )
-    return size
-
-
-def _construction_errors(
-    size: Any, size_swa: Any, page_size: Any, kvcache: Any, backend: str
-) -> list[PoolError | None]:
-    page = checks.int_or_none(page_size) or 1
-    errors = checks.collected(
-        lambda: checks.host_size(page_size, "page_size", least=1),
-        lambda: checks.pool_size(size, page),
-        lambda: checks.pool_size(size_swa, page, "size_swa"),
-        lambda: backend == "triton" or kernels.resolve(backend, checks.CPU),
-    )
-    if kvcache is not None and not isinstance(kvcache, BaseSWAKVPool):
-        errors.append(
-            Unsupported(f"kvcache must be a BaseSWAKVPool, got {type(kvcache).__name__}.")
-        )
-    if backend == "triton":
-        errors.append(
-            Unsupported(
-                'backend "triton" defers faults, which a pair raises at the call. Use "auto".'
-            )
-        )
-    return errors

@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 
 from impl.kernels import device as kernels
-from impl.kernels import resolve, windows
+from impl.kernels import windows
 from impl.kernels.arrays import Array, Arrays, Truth, Viewed
 
 NO_LOCATION = -1
@@ -37,8 +37,9 @@ class WindowMap(Viewed):
     _owners: Array
 
     def __init__(
-        self, size: int, page_size: int, num_windows: int, device: torch.device, arrays: Arrays
-    ) -> None:
+        self, size: int, page_size: int, num_windows: int, arrays: Arrays, *,
+        device: torch.device, on_kernel: bool,
+    ) -> None:  # fmt: skip
         self.page_size = page_size
         num_rows = size // page_size + 1
         self.mapping = torch.zeros(size + page_size + 1, dtype=torch.int64, device=device)
@@ -50,9 +51,9 @@ class WindowMap(Viewed):
             if page_size == 1
             else torch.zeros(num_rows + 1, dtype=torch.int64, device=device)
         )
-        self.owner_pages = torch.zeros(num_windows + 1, dtype=torch.int64, device=device)
+        self.owner_pages = torch.zeros(num_windows + 2, dtype=torch.int64, device=device)
         #: whether a kernel lets go of windows, instead of the torch form
-        self.on_kernel = resolve("auto", device) == "triton"
+        self.on_kernel = on_kernel
         self._arrays = arrays
         self._view()
 
@@ -70,8 +71,8 @@ class WindowMap(Viewed):
         return self._arrays.look(self._peers, pages)
 
     def owners(self, window_pages: Array) -> Array:
-        """The full pages whose peers these are, 0 where nobody's; ids are of the pool."""
-        return self._owners[window_pages]
+        """The full pages whose peers these are, of any window pages; 0 where nobody's."""
+        return self._arrays.look(self._owners, window_pages)
 
     def all_live(self, pages: Array) -> Truth:
         """That each of any full pages has a peer."""

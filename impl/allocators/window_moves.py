@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -87,10 +87,10 @@ def _one_to_one(pages: list[int], peers: list[int]) -> bool:
     return len(pairs) == len(set(pages)) == len(set(peers))
 
 
-def _refuse(pair: PairBook[Any], slots: Array, windows: Array, pages: Array, peers: Array) -> None:
+def _refuse(
+    pair: PairBook[Any], slots: Array, windows: Array, pages: Array, peers: Array
+) -> NoReturn:
     found = [*_dead(pair.full, slots), *_dead(pair.swa, windows)]
-    # ids outside the pools have no pages to look at, and are the smaller faults
-    refuse(SET, [fault for fault in found if fault.kind is OutOfRange], ADVICE)
     size, map_ = pair.page_size, pair.windows
     peer_here: dict[int, int] = {}
     owner_here: dict[int, int] = {}
@@ -114,6 +114,7 @@ def _refuse(pair: PairBook[Any], slots: Array, windows: Array, pages: Array, pee
             text = f"page {page} has window page {peer_now}, and {peer} is that of {owner_now}"
             found.append(Fault(StillOwned, index, text))
     refuse(SET, found, ADVICE)
+    raise AssertionError("slots that don't agree have a fault")
 
 
 def _dead(book: Book, slots: Array) -> Iterable[Fault]:
@@ -124,7 +125,7 @@ def _dead(book: Book, slots: Array) -> Iterable[Fault]:
             continue
         kind: type[PoolError] = NotOwned
         if state == BEYOND or slot < 0:
-            kind = OutOfRange
+            kind, state = OutOfRange, BEYOND
         elif state == RESERVED:
             kind = Reserved
         yield Fault(kind, index, f"slot {slot}: its page is {MEANING[state]}")

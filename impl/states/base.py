@@ -47,7 +47,7 @@ class SlotState(ABC):
         self, size: Any, device: torch.device | str, *, backend: str, validate: bool
     ) -> None:
         """What all constructors do first."""
-        self.size = checks.pool_size(size, 1)
+        self.size = checks.pool_size(size)
         # a tensor's device has an index where the name has none
         self.device = torch.empty((), device=device).device
         self._moves = Moves(
@@ -185,7 +185,7 @@ def payload_fault(
 
 def plain_rows(tensor: torch.Tensor) -> list[Any]:
     """A tensor as nested lists, [layer][slot] or [slot], each row flat."""
-    found: list[Any] = tensor.flatten(2).tolist() if tensor.dim() > 2 else tensor.tolist()
+    found: list[Any] = tensor.flatten(min(2, tensor.dim() - 1)).tolist()
     return found
 
 

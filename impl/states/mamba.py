@@ -103,7 +103,7 @@ class MambaPool:
         draft, topk = speculative_num_draft_tokens, speculative_eagle_topk
         checks.raise_first(
             checks.collected(
-                lambda: checks.pool_size(size, 1),
+                lambda: checks.pool_size(size),
                 lambda: checks.host_size(spec_state_size, "spec_state_size"),
                 lambda: checks.layer_ids(mamba_layer_ids),
                 lambda: checks.optional_size(draft, "speculative_num_draft_tokens", 1),

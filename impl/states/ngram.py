@@ -137,7 +137,7 @@ class NGramPool(SlotState):
         if indices is None:
             self._draft_moves.enter()
             self.intermediate_context[: context.shape[0], : context.shape[1]] = context
-        elif context.shape[1]:
+        else:
             packed = words(context.to(torch.int64).contiguous(), 0)
             self._draft_moves.put("set_intermediate_context", self._draft_rows, packed, indices)
 

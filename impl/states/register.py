@@ -82,6 +82,11 @@ class StateRows(ReqToTokenPool):
         #: slot → the record's tensor, of a request that has a state and no row yet
         self._waiting: dict[int, torch.Tensor] = {}
 
+    def _take_back(self, rows: Sequence[int]) -> None:
+        super()._take_back(rows)
+        for row in rows:
+            self._known.pop(row, None)
+
     # The host's copy
 
     def _slots_of(self, req: StateRequest) -> Slots:
@@ -152,9 +157,12 @@ class StateRows(ReqToTokenPool):
 
     def _require_record(self, call: str, req: StateRequest) -> None:
         """Raise what host data says is wrong with the record of `req`."""
-        fault = record_fault(0, req.kv, self.track_width)
-        if fault is not None:
-            refuse(call, [fault], ADVICE)
+        refuse(call, self._record_faults([req]), ADVICE)
+
+    def _record_faults(self, reqs: Sequence[StateRequest]) -> list[Fault]:
+        """What host data says is wrong with the records of `reqs`."""
+        found = [record_fault(index, req.kv, self.track_width) for index, req in enumerate(reqs)]
+        return [fault for fault in found if fault is not None]
 
     def _new_faults(self, slot: int, others: Sequence[int]) -> list[Fault]:
         """What is wrong with `slot` as one that is out, and none of a request's `others`."""

@@ -23,7 +23,7 @@ class MambaSlotAllocator:
     """
 
     def __init__(self, size: int, *, device: torch.device | str) -> None:
-        self.size = checks.pool_size(size, 1)
+        self.size = checks.pool_size(size)
         # A tensor knows the index that a bare "cuda" leaves open.
         self.device = torch.empty((), device=device).device
         self._arrays = arrays.of(self.device)

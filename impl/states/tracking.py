@@ -23,7 +23,9 @@ class TrackedRows(StateRows):
     """What is done with the track buffers of requests that have a row.
 
     Attributes beside: `mamba_ping_pong_track_buffer_size`, the places that a buffer has where
-    there are any; `mamba_initial_tracking_slots`, how many of them have a slot from the start.
+    there are any; `mamba_initial_tracking_slots`, how many of them have a slot from the start;
+    `enable_mamba_extra_buffer` and `enable_mamba_extra_buffer_lazy`, whether there are buffers,
+    and lazy ones.
     """
 
     def __init__(
@@ -249,6 +251,7 @@ class TrackedRows(StateRows):
         self._set(req, place, EMPTY)
 
 
-def _require_beyond(call: str, seq_len: int, before: int | None) -> None:
-    if before is not None and isinstance(seq_len, int) and 0 <= seq_len <= before:
+def _require_beyond(call: str, seq_len: Any, before: int | None) -> None:
+    length = checks.int_or_none(seq_len)
+    if before is not None and length is not None and 0 <= length <= before:
         raise BadLengths(f"{call}: {seq_len} tokens, {before} were tracked before.")

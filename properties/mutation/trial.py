@@ -90,16 +90,31 @@ DEFERRED = Suite(
     _slow("token_deferred", "paged_deferred", "paged", "token"), (*UNITS, "test_deferred.py")
 )
 WINDOWS = Suite(
-    _fast("swa"),
-    ("test_impl_swa.py", "test_examples.py", "test_impl_package.py", "test_shortcuts.py"),
-)
+    (*_fast("swa"), *_slow("swa")),
+    (
+        "test_impl_swa_faults.py", "test_impl_swa.py", "test_impl_swa_shape.py",
+        "test_impl_swa_arguments.py", "kernels/test_windows.py",
+        "test_examples.py", "test_impl_package.py", "test_shortcuts.py",
+    ),
+)  # fmt: skip
 HYBRID = Suite(
     _fast("state_slots", "hybrid_rows"),
-    ("test_impl_states.py", "test_hybrid_rows.py", "test_examples.py"),
+    (
+        "test_impl_states.py",
+        "test_impl_hybrid_refusals.py",
+        "test_impl_hybrid_records.py",
+        "test_hybrid_rows.py",
+        "test_examples.py",
+    ),
 )
 POOLS = Suite(
     (*_fast("state_pools"), *_slow("state_pools")),
-    ("test_impl_state_pools.py", "performance/test_state_cost.py"),
+    (
+        "test_impl_state_pools.py",
+        "test_impl_state_pool_refusals.py",
+        "kernels/test_slot_moves.py",
+        "performance/test_state_cost.py",
+    ),
 )
 KV = Suite((*_fast("kv_pools"), *_slow("kv_pools")), ("test_impl_kv.py", "kernels/test_kv_rows.py"))
 HOST = Suite(
@@ -127,7 +142,7 @@ SUITES: tuple[tuple[str, Suite], ...] = (
     ("kernels/device/kv_rows", replace(KV, files_first=True)),
     ("host/", HOST),
     ("kernels/windows", WINDOWS),
-    ("kernels/device/windows", Suite(_fast("swa"), ("kernels/test_windows.py",), files_first=True)),
+    ("kernels/device/windows", Suite(_slow("swa"), ("kernels/test_windows.py",), files_first=True)),
     ("sizing", Suite(_fast("swa", "hybrid_rows"), ("test_impl_swa.py", "test_impl_states.py"))),
     ("hybrid_rows", HYBRID),
     *((f"states/{start}", HYBRID) for start in ("slot", "tracking", "record", "register")),

@@ -29,9 +29,11 @@ __all__ = ["BUGS", "BY_SLUG", "ENTRIES", "SLOW", "WAITING", "Bug", "Edit", "Entr
 #: those of the torch form, which runs thousands of steps a second
 BUGS: tuple[Bug, ...] = (
     *allocation.BUGS, *release.BUGS, *requests.BUGS, *row_calls.BUGS, *callers.BUGS,
-    *state_pools.BUGS, *states.BUGS, *swa.BUGS, *kv_pools.BUGS, *host_tier.BUGS,
+    *state_pools.BUGS, *states.BUGS, *swa.BUGS, *swa.OF_CALLERS, *kv_pools.BUGS, *host_tier.BUGS,
 )  # fmt: skip
 #: those of the kernels, which an interpreter runs a hundred steps a second of
-SLOW: tuple[Bug, ...] = (*kernels.BUGS, *deferral.BUGS, *state_pools.SLOW, *kv_pools.SLOW)
+SLOW: tuple[Bug, ...] = (
+    *kernels.BUGS, *deferral.BUGS, *state_pools.SLOW, *swa.SLOW, *kv_pools.SLOW,
+)  # fmt: skip
 
 BY_SLUG: dict[str, Bug] = {bug.slug: bug for bug in (*BUGS, *SLOW)}

@@ -122,7 +122,7 @@ SLOW = (
             "tl.where(clash, CLASH, NO_FAULT)", "NO_FAULT",
     ), limits=_TINY, commands=(*_LIFE, "slot_twice")),
     Bug("claims of slots are left behind", POOLS, "I9", edit(
-        f"{KERNELS}:check_ids", "tl.store(claim + _inside(write, last), NO_CLAIM, mask=writes)",
-        "pass",
+        f"{KERNELS}:check_ids",
+        "tl.store(claim + _inside(write, last), NO_CLAIM, mask=write != keep)", "pass",
     ), limits=_TINY, commands=_LIFE),
 )  # fmt: skip

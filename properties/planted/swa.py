@@ -10,6 +10,8 @@ from properties.planted.edit import edit
 
 SWA = "allocators.swa:SWATokenToKVPoolAllocator"
 BASE = "allocators.swa_base"
+SIDES = "allocators.swa_sides"
+ROOM = "allocators.swa_room:SWARoom"
 PAIR = "allocators.pair_book:PairBook"
 PAGES = "allocators.page_pair:PagePair"
 SLOTS = "allocators.slot_pair:SlotPair"
@@ -18,6 +20,7 @@ FITS = "if not pair.fits(plan.num_pages, plan.num_pages):"
 # Where windows are rings none of this can show.
 PAGED = {"page_size": (2, 3, 4), "ring": (0,)}
 SINGLE = {"page_size": (1,)}
+CLEARS = "tl.store(mapping + page * page_size + in_page, 0, mask=inside)"
 RESOLVE = "windows = self.arrays.sorted(self.windows.release(pages))"
 
 BUGS = (
@@ -55,7 +58,7 @@ BUGS = (
         "            pair.full.take(plan.num_pages)",
     ), limits=PAGED, entry=29),
     Bug("only the full side is asked to make room", "swa", "I11", edit(
-        f"{SWA}.evict_to_free_tokens",
+        f"{ROOM}.evict_to_free_tokens",
         "windows = 0 if self.swa_req_ring else max(0, size - self.swa_available_size())",
         "windows = 0",
     ), entry=31),
@@ -87,9 +90,25 @@ BUGS = (
         f"{PAGES}._free_windows_of_slots", "if self.swa.group_is_open:", "if False:",
     ), False, also=("I23",), limits=PAGED),
     Bug("a side may grow", "swa", "I4", edit(
-        f"{BASE}:_smaller", "if size > side.size:", "if False:",
+        f"{SIDES}:smaller", "if size > side.size:", "if False:",
     )),
     Bug("windows of rings are counted in slots", "swa", "I2", edit(
         f"{BASE}:SWAPair.available_size", "full if self.swa_req_ring else", "",
     ), limits={"ring": (1,), "page_size": (2, 3)}),
+)  # fmt: skip
+
+OF_CALLERS = (
+    Bug("an eviction of windows begins at the first position again", "swa", "I23",
+        limits={"ring": (0,)}, faulty="evict_from_the_front"),
+    Bug("a failed admission keeps what it took", "swa", "I31", faulty="keep_failed_admission"),
+)  # fmt: skip
+
+SLOW = (
+    Bug("a window page goes back, one slot's entry is cleared", "swa", "I17", edit(
+        "kernels.device.windows:resolve_pages", CLEARS, CLEARS.replace("inside", "first"),
+    ), also=("I20",), limits=PAGED, commands=("extend", "free_swa", "free_swa_segment")),
+    Bug("a window page that went back has an owner still", "swa", "I17", edit(
+        "kernels.device.windows:resolve_pages",
+        "tl.store(owners + peer, 0, mask=first)", "tl.store(owners + peer, page, mask=first)",
+    ), commands=("alloc", "extend", "free_swa", "free_swa_segment")),
 )  # fmt: skip

@@ -1,4 +1,7 @@
-"""The reference of the rows of hybrid models, with its requests and the states' bytes in view."""
+"""The reference of the rows of hybrid models, with its requests and the states' bytes in view.
+
+A state is one tag here; it lies in every tensor that has a piece of the slot's state.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from properties.subjects.state_records import Forward, Records, tag
 from reference.hybrid_rows import HybridReqToTokenPool
 from reference.sizing import slots_needed
 
-#: the layers that have a state
-LAYERS = (1, 3)
+#: the layers that have a state: one, since interpreted kernels take their time
+LAYERS = (3,)
 #: calls that are answered with what the request's places hold then, and the last of them
 TRACKING = frozenset(
     {
@@ -19,6 +22,18 @@ TRACKING = frozenset(
         "mamba_lazy_undo_prealloc", "mamba_track_boundary", "mamba_checkpoint",
     }
 )  # fmt: skip
+
+
+def with_slots(state: dict[str, Any]) -> dict[str, Any]:
+    """A snapshot of rows with that of their slots beside it: of some not all of it is visible."""
+    slots = state.pop("slots")
+    return {**state, **{f"slots_{key}": value for key, value in slots.items()}}
+
+
+def parts(config: Any) -> tuple[str, ...]:
+    """What keeps a piece of each slot's state: tensors of the pool, and its siblings."""
+    siblings = tuple(name for name in ("short_conv", "ngram") if getattr(config, name))
+    return ("temporal", *siblings) if siblings else ("conv", "temporal")
 
 
 def of_slots(method: str, args: Mapping[str, Any]) -> bool:
@@ -39,6 +54,7 @@ class HybridReference:
         self.target.register_on_alloc_rows(_told)
         self.records = Records()
         self.bytes = [0] * (config.mamba_size + 1)
+        self.parts = parts(config)
         self.forward = Forward(self.records, self._write)
         self.forward.poison(self.target.mamba_allocator.free_slots)
 
@@ -83,14 +99,14 @@ class HybridReference:
         self._write(clear, 0)
         self._copy(src, dst)
         slots = [self.records.slots(name)[0] for name in names]
-        seen = [self.bytes[slot] for slot in slots]
+        seen = [[self.bytes[slot]] for slot in slots]
         for name, slot in zip(names, slots, strict=True):
             self.bytes[slot] = tag(name, 0)
         return clear, src, dst, seen
 
     def observe(self) -> dict[str, Any]:
-        state: dict[str, Any] = self.target.snapshot()
+        state = with_slots(self.target.snapshot())
         state["available"] = self.target.available_size()
         state["records"] = self.records.all()
-        state["bytes"] = list(self.bytes)
+        state["bytes"] = {part: list(self.bytes) for part in self.parts}
         return state

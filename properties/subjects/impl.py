@@ -197,9 +197,7 @@ def systems(backend: str) -> frozenset[str]:
     """The systems that a backend of ours has here: kernels need triton to run."""
     found = {"rows", "state_slots", "hybrid_rows", "host_tier"}
     if backend != "triton" or kernels_run():
-        found |= {"token", "paged", "paged_rows", "overlap", "state_pools", "kv_pools"}
-    if backend != "triton":
-        found.add("swa")
+        found |= {"token", "paged", "paged_rows", "overlap", "state_pools", "swa", "kv_pools"}
     if backend != "torch" and kernels_run():
         found |= {"token_deferred", "paged_deferred"}
     return frozenset(found)
@@ -221,7 +219,7 @@ def make(system: str, config: Any, **options: Any) -> ImplSubject:
         # the adapter is an heir of what stands here
         from properties.subjects.impl_hybrid import ImplHybrid
 
-        return ImplHybrid(config, device)
+        return ImplHybrid(config, device, **options)
     if system == "host_tier":
         from properties.subjects.host_tier import HostTierSubject
 

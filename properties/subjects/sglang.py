@@ -12,7 +12,13 @@ import importlib.util
 from typing import Any
 
 from properties.commands import Call
-from properties.subjects import Factory, UnusableSubject, sglang_states, sglang_swa
+from properties.subjects import (
+    Factory,
+    UnusableSubject,
+    sglang_hybrid,
+    sglang_states,
+    sglang_swa,
+)
 from properties.subjects.protocol import Subject, TensorSubject
 from properties.subjects.reference import EchoCache
 from properties.subjects.sglang_known import SHARED_STORAGE, known_pairs
@@ -112,6 +118,8 @@ def make(system: str, config: Any, *, exposed: str = "") -> Subject:
         return SglangSlots(MambaSlotAllocator(config.size, "cpu"), system, exposed)
     if system == "swa":
         return sglang_swa.make(config)
+    if system == "hybrid_rows":
+        return sglang_hybrid.make(config, exposed=exposed)
     return SglangSubject(_build(system, config), system, exposed)
 
 
@@ -125,10 +133,11 @@ def factory() -> Factory:
     return Factory(
         name="sglang",
         make=make,
-        systems=frozenset(("token", "paged", "state_pools", "state_slots", "swa")),
+        systems=frozenset(("token", "paged", "state_pools", "state_slots", "hybrid_rows", "swa")),
         limits={"paged": {"page_size": PAGE_SIZES}, "swa": sglang_swa.LIMITS},
         level="exact",
         known=known_pairs()
         | {("state_pools", command) for command in sglang_states.FOUND}
-        | sglang_swa.known_pairs(),
+        | sglang_swa.known_pairs()
+        | sglang_hybrid.known_pairs(),
     )

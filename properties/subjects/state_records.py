@@ -112,6 +112,8 @@ class Forward:
     def __init__(self, records: Records, write: Callable[[Sequence[int], int], None]) -> None:
         self.records = records
         self.write = write
+        #: slots that are free and poisoned, into which nobody writes
+        self.poisoned: frozenset[int] = frozenset()
 
     def before(self, method: str, args: Mapping[str, Any]) -> None:
         """A step has been tracked: its state lies in the next place."""
@@ -127,9 +129,11 @@ class Forward:
             self.write([buffer[place]], tag(args["req"], length))
 
     def poison(self, free: Iterable[int]) -> None:
-        """Nobody may see what lies in these slots."""
-        if slots := list(free):
-            self.write(slots, POISON)
+        """Nobody may see what lies in these slots, and all others are somebody's."""
+        slots = frozenset(free)
+        if fresh := slots - self.poisoned:
+            self.write(sorted(fresh), POISON)
+        self.poisoned = slots
 
 
 def tag(name: int, length: int) -> int:

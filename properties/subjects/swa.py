@@ -7,7 +7,7 @@ Follows `spec/swa_unified.md` §2.7, §10.2, §10.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import impl
 import reference
@@ -18,7 +18,14 @@ from properties.subjects.reference import EchoCache, ReferenceSubject
 
 #: request rows of a pair with rings
 ROWS = 3
-Ids = Callable[[list[int]], Any]
+
+
+class Ids(Protocol):
+    """A list of ids as a subject takes them."""
+
+    def __call__(self, plain: list[int], on_host: bool = False) -> Any: ...
+
+
 Args = Mapping[str, Any]
 
 
@@ -34,6 +41,8 @@ class Tree:
 
     def evict_for_alloc(self, params: Any) -> None:
         self.asked = [params.num_tokens, params.swa_num_tokens]
+        if not any(self.asked):
+            raise violation("I11", "the cache was asked for nothing")
 
 
 def evict_window(target: Any, args: Args, ids: Ids, frontier_of: Callable[..., int]) -> int:
@@ -67,6 +76,34 @@ def adopt(target: Any, args: Args, ids: Ids, frontier_of: Any) -> None:
     target.free_full(ids(args["freed"]))
 
 
+def admit_queue(target: Any, args: Args, ids: Ids, frontier_of: Any) -> list[list[int]]:
+    """The slots of each request; none where one is short, or all are aborted: they go back."""
+    taken: list[tuple[Any, int]] = []
+    for extend, tail in args["each"]:
+        slots = _taken(target, extend, tail, ids)
+        if slots is None:
+            break
+        taken.append((slots, 0 if tail < 0 else len(slots) - tail))
+    if len(taken) == len(args["each"]) and not args["aborted"]:
+        return [[int(slot) for slot in slots] for slots, _ in taken]
+    for slots, without in reversed(taken):
+        if without:
+            target.free_full_segments([(slots[:without], 0)])
+        target.free_segments([(slots[without:], without)])
+    return []
+
+
+def _taken(target: Any, extend: Mapping[str, list[int]], tail: int, ids: Ids) -> Any:
+    """Slots of one new request by the call that its page size and its tail ask for."""
+    (tokens,) = extend["seq_lens"]
+    if target.page_size == 1:
+        return target.alloc(tokens)
+    made = {name: ids(value, name.endswith("_cpu")) for name, value in extend.items()}
+    if tail < 0:
+        return target.alloc_extend(**made, extend_num_tokens=tokens)
+    return target.alloc_extend_swa_tail(**made, extend_num_tokens=tokens, swa_tail_len=tail)
+
+
 def make_room(target: Any, args: Args, ids: Ids, frontier_of: Any) -> list[int]:
     """What the cache is asked for."""
     tree = Tree(sharing=args["sharing"])
@@ -83,7 +120,8 @@ def reclaim(target: Any, args: Args, ids: Ids, frontier_of: Any) -> list[int]:
 
 
 LIFE: dict[str, Callable[[Any, Args, Ids, Any], Any]] = {
-    each.__name__: each for each in (evict_window, release_row, adopt, make_room, reclaim)
+    each.__name__: each
+    for each in (evict_window, release_row, adopt, admit_queue, make_room, reclaim)
 }
 
 
@@ -118,6 +156,11 @@ def sizes(target: Any) -> dict[str, int]:
     }
 
 
+def as_it_is(plain: list[int], on_host: bool = False) -> list[int]:
+    """A list for the reference."""
+    return list(plain)
+
+
 class SWAReference(ReferenceSubject):
     """The reference of the pair, and its callers."""
 
@@ -134,7 +177,7 @@ class SWAReference(ReferenceSubject):
 
     def call(self, call: Call) -> Any:
         if call.method in LIFE:
-            return LIFE[call.method](self.target, call.args, list, reference.window_frontier)
+            return LIFE[call.method](self.target, call.args, as_it_is, reference.window_frontier)
         return super().call(call)
 
     def observe(self) -> dict[str, Any]:
@@ -171,8 +214,8 @@ def life(subject: Any, call: Call, frontier_of: Callable[..., int]) -> Any:
     """A call of `LIFE` on a subject of tensors."""
     subject.lent, subject.passed = [], []
 
-    def ids(plain: list[int]) -> Any:
-        return subject._tensor(plain, call.dtype)
+    def ids(plain: list[int], on_host: bool = False) -> Any:
+        return subject._tensor(plain, call.dtype, on_host)
 
     try:
         return LIFE[call.method](subject.target, call.args, ids, frontier_of)

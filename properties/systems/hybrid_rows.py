@@ -23,16 +23,23 @@ SLOTS = (*range(1, 13), *range(3, 10))
 LARGEST = 2**12
 #: how a request tracks its state: not at all, in one place, in two, in one and lazily a second
 TRACKS = ((0, False), (1, False), (2, False), (2, True), (2, True))
+#: which siblings there are: (short conv, n-gram)
+SIBLINGS = ((False, False), (True, False), (False, True))
 
 
 @dataclass(frozen=True, kw_only=True)
 class HybridRowsConfig:
-    """`size` rows, `mamba_size` state slots, track buffers of so many `places`."""
+    """`size` rows, `mamba_size` state slots, track buffers of so many `places`.
+
+    `short_conv`, `ngram`: which siblings the pool of the recurrent states has.
+    """
 
     size: int
     mamba_size: int
     places: int
     lazy: bool
+    short_conv: bool
+    ngram: bool
 
     @property
     def width(self) -> int:
@@ -59,11 +66,21 @@ class HybridRowsConfig:
                 and lazy in allowed(limits, "lazy", (False, True))
             ]
         )
+        short_conv, ngram = choices.pick(
+            [
+                (short_conv, ngram)
+                for short_conv, ngram in SIBLINGS
+                if short_conv in allowed(limits, "short_conv", (False, True))
+                and ngram in allowed(limits, "ngram", (False, True))
+            ]
+        )
         return cls(
             size=choices.pick(allowed(limits, "size", tuple(range(1, MOST_ROWS + 1)))),
             mamba_size=choices.pick(allowed(limits, "mamba_size", SLOTS)),
             places=places,
             lazy=lazy,
+            short_conv=short_conv,
+            ngram=ngram,
         )
 
     def problem(self) -> str | None:
@@ -77,6 +94,8 @@ class HybridRowsConfig:
     def smaller(self) -> list[HybridRowsConfig]:
         found = [replace(self, size=n) for n in range(1, self.size)]
         found += [replace(self, mamba_size=n) for n in range(1, self.mamba_size)]
+        if self.short_conv or self.ngram:
+            found.append(replace(self, short_conv=False, ngram=False))
         fewer = dict.fromkeys(TRACKS[: TRACKS.index((self.places, self.lazy))])
         return [*found, *(replace(self, places=places, lazy=lazy) for places, lazy in fewer)]
 
@@ -84,7 +103,10 @@ class HybridRowsConfig:
 def small(scope: Scope) -> list[HybridRowsConfig]:
     """The pools of a scope: `pages` slots, a row for each request."""
     sizes = {"size": scope.requests, "mamba_size": scope.pages}
-    return [HybridRowsConfig(**sizes, places=2, lazy=lazy) for lazy in (False, True)]
+    return [
+        HybridRowsConfig(**sizes, places=2, lazy=lazy, short_conv=not lazy, ngram=lazy)
+        for lazy in (False, True)
+    ]
 
 
 HYBRID_ROWS = System(

@@ -185,8 +185,8 @@ class FirstExtend(Command):
             if slot in clear:
                 due = 0
             elif slot in dst:
-                due = side.content.get(src[dst.index(slot)], found)
-            if found != due or found == POISON:
+                due = side.content.get(src[dst.index(slot)], found[0])
+            if found != [due] or due == POISON:
                 return [("I60", f"request {name} begins with {found} in slot {slot}, due is {due}")]
         return []
 

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, ClassVar
 
 from properties.commands import ALLOCATING, Call, Command
+from properties.subjects.hybrid_reference import with_slots
 from properties.subjects.state_records import POISON
 from properties.systems.row_model import Faults, RowModel, RowSide
 from reference.ledger import Ledger
@@ -21,6 +22,8 @@ SITUATIONS = ("exactly full", "one short", ROWS_FULL, "inside a group", "after c
 # More of them only slow a run down.
 MOST_NODES = 6
 EMPTY = -1
+#: where slots are that nobody has
+SLOT_LISTS = ("slots_free", "slots_parked")
 
 
 class HybridSide(RowSide):
@@ -120,23 +123,23 @@ class HybridModel(RowModel):
 
     def __init__(self, config: Any, reference: Any) -> None:
         super().__init__(config, reference)
-        self.state["records"] = {}
+        self.state = {**with_slots(self.state), "records": {}}
 
     def new_side(self) -> HybridSide:
         return HybridSide(self.config)
 
     @property
     def in_group(self) -> bool:
-        return bool(self.state["slots"]["group"])
+        return bool(self.state["slots_group"])
 
     @property
     def parked(self) -> list[int]:
-        found: list[int] = self.state["slots"]["parked"]
+        found: list[int] = self.state["slots_parked"]
         return found
 
     @property
     def num_free(self) -> int:
-        return len(self.state["slots"]["free"])
+        return len(self.state["slots_free"])
 
     @property
     def width(self) -> int:
@@ -170,11 +173,10 @@ class HybridModel(RowModel):
         then it is as new. So of a free slot it counts whether it was ever issued, in order; of a
         request what it has, and what is planned, lengths aside.
         """
-        slots = shown.get("slots", {})
-        issued = set(slots.get("issued", ()))
-        lists = [tuple(s in issued for s in slots.get(name, ())) for name in ("free", "parked")]
+        issued = set(shown.get("slots_issued", ()))
+        lists = [tuple(s in issued for s in shown.get(name, ())) for name in SLOT_LISTS]
         records = sorted(repr(_nameless(each)) for each in shown.get("records", {}).values())
-        return len(shown.get("free", ())), slots.get("group"), *lists, *records
+        return len(shown.get("free", ())), shown.get("slots_group"), *lists, *records
 
     def in_order(self, side: RowSide) -> list[int]:
         return []
@@ -265,11 +267,7 @@ class HybridModel(RowModel):
             return faults
         if faults := _record_faults(after, side):
             return faults
-        for slot, due in side.content.items():
-            if after.get("bytes", {slot: due})[slot] != due:
-                found = after["bytes"][slot]
-                return [("I60", f"slot {slot} holds {shown_tag(found)}, due is {shown_tag(due)}")]
-        return []
+        return _content_faults(after, side)
 
     def _length_faults(self, state: dict[str, Any]) -> Faults:
         """I29: the maps have a line for every row."""
@@ -310,10 +308,9 @@ def _row_faults(
 
 def _slot_faults(command: Command, after: dict[str, Any], side: HybridSide) -> Faults:
     """The census of the slots: free and parked are what the ledger says is available."""
-    slots = after.get("slots", {})
-    if not {"free", "parked"} <= slots.keys():
+    if not after.keys() >= set(SLOT_LISTS):
         return []
-    faults = side.slot_ledger.faults([*slots["free"], *slots["parked"]], [])
+    faults = side.slot_ledger.faults([slot for name in SLOT_LISTS for slot in after[name]], [])
     if faults and command.name() == "clear":
         return [("I66", faults[0][1])]
     if faults and command.name().startswith("group"):
@@ -321,8 +318,18 @@ def _slot_faults(command: Command, after: dict[str, Any], side: HybridSide) -> F
     if faults:
         return faults
     owned = sorted(side.slot_ledger.owned_pages())
-    if slots.get("owned", owned) != owned:
-        return [("I34", f"slots {slots['owned']} are owned, by the ledger {owned}")]
+    if after.get("slots_owned", owned) != owned:
+        return [("I34", f"slots {after['slots_owned']} are owned, by the ledger {owned}")]
+    return []
+
+
+def _content_faults(after: dict[str, Any], side: HybridSide) -> Faults:
+    """I60: in each part of each slot lies what its owner wrote, or what nobody may see yet."""
+    for part, tags in after.get("bytes", {}).items():
+        for slot, due in side.content.items():
+            if tags[slot] != due:
+                said = f"{part} of slot {slot} holds {shown_tag(tags[slot])}"
+                return [("I60", f"{said}, due is {shown_tag(due)}")]
     return []
 
 

@@ -10,11 +10,14 @@ from properties.choices import Choices
 from properties.scope import Scope
 from properties.subjects.swa import SWAReference
 from properties.systems.paged import LARGEST_PAGE, LARGEST_POOL
+from properties.systems.swa_capacity import CAPACITY
+from properties.systems.swa_faulty import FAULTY
 from properties.systems.swa_growth import GROWTH
 from properties.systems.swa_life import LIFE
 from properties.systems.swa_misuse import MISUSE
 from properties.systems.swa_model import SITUATIONS, SWAModel
 from properties.systems.swa_releases import RELEASES
+from properties.systems.swa_sessions import SESSIONS
 from properties.systems.system import Limits, System, allowed
 
 # Large pages are the single allocator's business: here both sides have to run full soon.
@@ -102,10 +105,11 @@ def small(scope: Scope) -> list[SWAConfig]:
 SWA = System(
     name="swa",
     config=SWAConfig,
-    commands=(*GROWTH, *RELEASES, *LIFE, *MISUSE),
+    commands=(*GROWTH, *RELEASES, *LIFE, *CAPACITY, *SESSIONS, *MISUSE),
     situations=SITUATIONS,
     reference=SWAReference.of,
     model=SWAModel,
     interface=SWATokenToKVPoolAllocator,
     small=small,
+    faulty=FAULTY,
 )

@@ -48,8 +48,13 @@ class _Paged(growth._Grow):
     def applies(self, model: Any) -> bool:
         names = [name for name, _ in self.growth]
         known = [name for name in names if name in model.side.rows]
-        fits = model.paged and all(map(model.can_grow, known))
+        fits = model.paged and all(map(self.may_grow, [model] * len(known), known))
         return bool(fits and super().applies(model))
+
+    @classmethod
+    def may_grow(cls, model: Any, name: int) -> bool:
+        """Whether a live request may be in the batch."""
+        return name not in model.side.sessions and bool(model.can_grow(name))
 
     def settle(self, model: Any, side: Any, value: list[int]) -> Faults:
         if not model.rings:

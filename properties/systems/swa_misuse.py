@@ -1,7 +1,7 @@
 """Misuse of the sliding-window pair as commands: each must be refused, and change nothing.
 
-Beside the misuse of single allocators: windows freed twice or left behind, released pages gone on
-with, slots mapped that can't be. Follows `spec/swa_unified.md` §2.4 to §2.10 and §11.
+Beside the misuse of single allocators: windows freed twice or left behind, slots mapped that can't
+be. Follows `spec/swa_unified.md` §2.4 to §2.10 and §11.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 from properties.choices import Choices
 from properties.commands import Call, Command
 from properties.systems import growth_misuse, misuse, protocol_misuse
-from properties.systems.growth import extend_args
-from properties.systems.misuse import GROWING, Misuse, grow_call, open_ways, release_call
+from properties.systems.misuse import GROWING, Misuse, open_ways, release_call
 from properties.systems.slot_model import Side
-from properties.systems.swa_life import pair_config
+from properties.systems.swa_capacity import pair_config
+from properties.systems.swa_growth_misuse import GROWTH_MISUSE
 from properties.systems.swa_model import SWAModel
 
 WINDOW_WAYS = ("free_swa", "free_swa_segment", "free_swa_segments")
@@ -117,132 +117,6 @@ class FreeFullOfWindow(_OfPage):
 
 
 @dataclass(frozen=True)
-class GrowReleased(Misuse):
-    """Goes on in a half-filled page whose window was released."""
-
-    methods: ClassVar[tuple[str, ...]] = GROWING
-    weight: ClassVar[int] = 8
-    # capacity comes first
-    never: ClassVar[frozenset[tuple[str, str]]] = frozenset()
-
-    how: str
-    request: int
-
-    @classmethod
-    def names(cls, model: SWAModel) -> list[int]:
-        return [name for name in model.side.rows if not model.can_grow(name)]
-
-    @classmethod
-    def enabled(cls, model: SWAModel) -> bool:
-        return model.paged and bool(cls.names(model))
-
-    @classmethod
-    def draw(cls, choices: Choices, model: SWAModel) -> GrowReleased:
-        return cls(choices.pick(open_ways(GROWING, model)), choices.pick(cls.names(model)))
-
-    def applies(self, model: SWAModel) -> bool:
-        return (
-            type(self).enabled(model)
-            and self.how in open_ways(GROWING, model)
-            and self.request in self.names(model)
-        )
-
-    def call(self, model: SWAModel, side: Side) -> Call:
-        return grow_call(self.how, extend_args(side, ((self.request, 1),)), 1)
-
-
-@dataclass(frozen=True)
-class _BadTail(Misuse):
-    """A tail that can't be, of a new request."""
-
-    of_pool: ClassVar[bool] = True
-    methods: ClassVar[tuple[str, ...]] = ("alloc_extend_swa_tail",)
-
-    @classmethod
-    def enabled(cls, model: SWAModel) -> bool:
-        return model.paged
-
-    def applies(self, model: SWAModel) -> bool:
-        return model.paged
-
-    def tail_call(self, model: SWAModel, side: Side, tokens: int, tail: int) -> Call:
-        args = extend_args(side, ((model.next_name, tokens),))
-        return Call(
-            "alloc_extend_swa_tail",
-            {**args, "extend_num_tokens": tokens, "swa_tail_len": tail},
-        )
-
-
-class TailInsidePage(_BadTail):
-    """A tail that begins inside a page."""
-
-    def call(self, model: SWAModel, side: Side) -> Call:
-        return self.tail_call(model, side, model.page_size, model.page_size - 1)
-
-
-class TailTooLong(_BadTail):
-    """A tail longer than the extend."""
-
-    def call(self, model: SWAModel, side: Side) -> Call:
-        return self.tail_call(model, side, model.page_size, 2 * model.page_size)
-
-
-class NegativeTail(_BadTail):
-    """A tail of fewer tokens than none."""
-
-    def call(self, model: SWAModel, side: Side) -> Call:
-        return self.tail_call(model, side, model.page_size, -model.page_size)
-
-
-class TailOfSeveral(_BadTail):
-    """Two requests in a call that takes one."""
-
-    def call(self, model: SWAModel, side: Side) -> Call:
-        size = model.page_size
-        growth = ((model.next_name, size), (model.next_name + 1, size))
-        args = extend_args(side, growth)
-        return Call(
-            "alloc_extend_swa_tail", {**args, "extend_num_tokens": 2 * size, "swa_tail_len": size}
-        )
-
-
-@dataclass(frozen=True)
-class WrongPageSize(Misuse):
-    """The ways to take that belong to the other page sizes."""
-
-    of_pool: ClassVar[bool] = True
-    methods: ClassVar[tuple[str, ...]] = ("alloc", *GROWING, "alloc_extend_swa_tail")
-
-    how: str
-
-    @classmethod
-    def ways(cls, model: SWAModel) -> list[str]:
-        return open_ways(cls.methods[:1] if model.paged else cls.methods[1:], model)
-
-    @classmethod
-    def enabled(cls, model: SWAModel) -> bool:
-        return bool(cls.ways(model))
-
-    @classmethod
-    def draw(cls, choices: Choices, model: SWAModel) -> WrongPageSize:
-        return cls(choices.pick(cls.ways(model)))
-
-    def applies(self, model: SWAModel) -> bool:
-        return self.how in self.ways(model)
-
-    def call(self, model: SWAModel, side: Side) -> Call:
-        if self.how == "alloc":
-            return Call("alloc", {"need_size": model.page_size})
-        args = extend_args(side, ((model.next_name, 1),))
-        if self.how == "alloc_extend_swa_tail":
-            return Call(self.how, {**args, "extend_num_tokens": 1, "swa_tail_len": 1})
-        return grow_call(self.how, args, 1)
-
-
-# ---- the map --------------------
-
-
-@dataclass(frozen=True)
 class BadMapping(Misuse):
     """A full slot mapped to a window slot, one of which can't be, by `how`."""
 
@@ -253,7 +127,7 @@ class BadMapping(Misuse):
     weight: ClassVar[int] = 8
     ways: ClassVar[tuple[str, ...]] = (
         "free slot", "reserved slot", "no slot", "free window", "reserved window", "no window",
-        "twice", "other number", "occupied", "cleared",
+        "twice", "other number", "occupied", "cleared", "out of step",
     )  # fmt: skip
 
     how: str
@@ -300,6 +174,8 @@ class BadMapping(Misuse):
                 return (live[:1] * 2, taken[:1] * 2) if live else None
             case "other number":
                 return live[:1], []
+            case "out of step":  # with no window, which is the larger fault
+                return (gone[:1], [-1]) if gone and size > 1 else None
             case _:  # occupied: the window of another page
                 return (gone[:1], taken[:1]) if gone and live else None
 
@@ -391,11 +267,34 @@ def _could_pass(model: SWAModel, how: str) -> bool:
     return model.rings or (min(owned) in model.side.mapped) == (how not in FULL_WAYS)
 
 
+@dataclass(frozen=True)
+class NegativeRoom(Misuse):
+    """Room for fewer than no tokens, on a side or on both."""
+
+    of_pool: ClassVar[bool] = True
+    methods: ClassVar[tuple[str, ...]] = ("evict_to_free_tokens", "reclaim_for_prealloc")
+
+    side: int
+
+    @classmethod
+    def draw(cls, choices: Choices, model: SWAModel) -> NegativeRoom:
+        return cls(choices.integer(0, 2))
+
+    def applies(self, model: SWAModel) -> bool:
+        return 0 <= self.side <= 2
+
+    def call(self, model: SWAModel, side: Side) -> Call:
+        if self.side == 2:
+            return Call("make_room", {"num_tokens": -1, "sharing": True})
+        sizes = {"full_tokens": -1 if self.side else 0, "swa_tokens": self.side - 1}
+        return Call("reclaim", sizes)
+
+
 MISUSE: tuple[type[Command], ...] = (
+    NegativeRoom,
     *misuse.SHARED, *misuse.PAGED, *growth_misuse.PAGED,
     protocol_misuse.NestedGroup, protocol_misuse.EndWithoutGroup,
     WrongDtype, WrongShape, WrongDevice,
     WindowOutOfRange, WindowReserved, WindowUnissued, FreeWindowAgain, FreeFullOfWindow,
-    GrowReleased, TailInsidePage, TailTooLong, NegativeTail, TailOfSeveral, WrongPageSize,
-    BadMapping, BadResize,
+    *GROWTH_MISUSE, BadMapping, BadResize,
 )  # fmt: skip

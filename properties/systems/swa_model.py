@@ -28,6 +28,8 @@ class WindowSide(Side):
         #: full pages whose windows the open group has released; how many window pages those are
         self.released: set[int] = set()
         self.parked_windows = 0
+        #: requests between two turns: what they hold is their sessions'
+        self.sessions: set[int] = set()
 
     def map(self, slots: Iterable[int]) -> None:
         """These slots have window slots."""
@@ -55,8 +57,14 @@ class WindowSide(Side):
         super().end_group()
         self.released, self.parked_windows = set(), 0
 
+    def give(self, name: int, pages: int, group: bool, by_slots: bool) -> Faults:
+        faults = super().give(name, pages, group, by_slots)
+        self.sessions.intersection_update(self.rows)
+        return faults
+
     def reset(self, num_pages: int | None = None) -> None:
         super().reset(num_pages)
+        self.sessions.clear()
         self.mapped.clear()
         self.released, self.parked_windows = set(), 0
 
@@ -91,8 +99,9 @@ class SWAModel(SlotModel):
 
     @property
     def growable(self) -> list[int]:
-        """Requests that don't end in a half-filled page without its window."""
-        return [name for name in self.side.rows if self.can_grow(name)]
+        """Requests in a turn that don't end in a half-filled page without its window."""
+        rows, sessions = self.side.rows, self.side.sessions
+        return [name for name in rows if name not in sessions and self.can_grow(name)]
 
     def can_grow(self, name: int) -> bool:
         row = self.side.rows[name]
@@ -127,7 +136,10 @@ class SWAModel(SlotModel):
 
     def requests_key(self, side: Side, order: Sequence[int]) -> Hashable:
         assert isinstance(side, WindowSide)
-        return super().requests_key(side, order), frozenset(side.released), side.parked_windows
+        between = tuple(name in side.sessions for name in order)
+        # who knows which pages they are names a violation with them, and nothing else
+        released = frozenset() if self.exact else frozenset(side.released)
+        return super().requests_key(side, order), released, side.parked_windows, between
 
     def situations(self, demand: int, allocates: bool) -> tuple[str, ...]:
         found = set(super().situations(demand, allocates))

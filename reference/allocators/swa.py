@@ -191,6 +191,8 @@ class SWATokenToKVPoolAllocator(SWAFrees):
 
     def evict_to_free_tokens(self, tree_cache: Tree | None, num_tokens: int) -> None:
         """Ask the tree for what each side is short of; nothing where it can't help."""
+        if num_tokens < 0:
+            raise Refused("NegativeSize")
         if tree_cache is None or not tree_cache.supports_prefix_sharing():
             return
         short = max(0, num_tokens - self.full_available_size())
@@ -203,6 +205,8 @@ class SWATokenToKVPoolAllocator(SWAFrees):
         self, tree_cache: Tree, full_tokens: int, swa_tokens: int
     ) -> str | None:
         """Make room for windows; None when it is there, else what is missing."""
+        if min(full_tokens, swa_tokens) < 0:
+            raise Refused("NegativeSize")
         short = swa_tokens - self.swa_available_size()
         if short > 0 and not self.ring_cost:
             tree_cache.evict_for_alloc(EvictParams(0, short))

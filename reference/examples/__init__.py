@@ -2,6 +2,7 @@
 
 from reference.examples.form import Example, Request, RequestSpec, SizeConfig, Step, refused
 from reference.examples.host_slots import HOST_SLOTS
+from reference.examples.hybrid_rows import HYBRID_ROWS
 from reference.examples.paged_alloc import PAGED_ALLOC
 from reference.examples.paged_free import PAGED_FREE
 from reference.examples.paged_group import PAGED_GROUP
@@ -11,6 +12,8 @@ from reference.examples.paged_rows_misuse import PAGED_ROWS_MISUSE
 from reference.examples.paged_sort import PAGED_SORT
 from reference.examples.rows import ROWS
 from reference.examples.state_slots import STATE_SLOTS
+from reference.examples.swa_alloc import SWA_ALLOC
+from reference.examples.swa_free import SWA_FREE
 from reference.examples.token import TOKEN
 
 EXAMPLES: tuple[Example, ...] = (
@@ -25,6 +28,9 @@ EXAMPLES: tuple[Example, ...] = (
     + PAGED_ROWS_MISUSE
     + STATE_SLOTS
     + HOST_SLOTS
+    + SWA_ALLOC
+    + SWA_FREE
+    + HYBRID_ROWS
 )
 
 __all__ = [

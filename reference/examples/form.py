@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Literal
 
-System = Literal["rows", "token", "paged", "paged_rows", "state_slots", "host_slots"]
+System = Literal[
+    "rows", "token", "paged", "paged_rows", "state_slots", "swa", "hybrid_rows", "host_slots"
+]
 Step = tuple[str, dict[str, Any], Any]
 """Method, keyword arguments, expected outcome: a list, an int, a bool, a handle as a pair, None, or
 `refused(kind)`. Pass copies of the arguments, so that no run can spoil the next one."""
@@ -38,12 +40,26 @@ class Request:
         self.kv = KV(spec)
 
 
+#: what a request of a hybrid model knows of its state, nothing at first
+STATE_FIELDS = (
+    "mamba_pool_idx", "mamba_ping_pong_track_buffer", "mamba_ping_pong_empty",
+    "mamba_next_track_idx", "mamba_last_track_idx", "mamba_last_track_seqlen",
+    "mamba_prev_track_seqlen", "mamba_cow_src_index",
+)  # fmt: skip
+
+
 class KV(SimpleNamespace):
-    """What a request knows of its KV."""
+    """What a request knows of its KV, and of its state."""
 
     def __init__(self, spec: RequestSpec) -> None:
         super().__init__(req_pool_idx=spec.row, kv_allocated_len=spec.kv_allocated_len)
+        vars(self).update(dict.fromkeys(STATE_FIELDS), mamba_needs_clear=False)
         self.stated = spec.holds_kv
+
+    @property
+    def holds_mamba(self) -> bool:
+        """Derived."""
+        return self.mamba_pool_idx is not None
 
     @property
     def holds_kv(self) -> bool:
@@ -65,8 +81,14 @@ class Example:
     staged: list[int] | None = None
     lines: dict[int, list[int]] | None = None
     """What stands in rows of table 0 at the end; all other entries are 0."""
+    window_free: list[int] | None = None
+    """The free list of the window side at the end."""
+    mapping: dict[int, int] | None = None
+    """Which full slots have which window slots at the end; all others have none."""
     holders: dict[int, Any] | None = None
     """Who holds each owned page at the end."""
+    slots: list[int] | None = None
+    """The free list of the state slots at the end, of rows that have some."""
     requests: tuple[RequestSpec, ...] = ()
     ours_only: bool = False
     """Here the original does something else (DESIGN, last section): not run on SGLang."""

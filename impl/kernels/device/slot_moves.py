@@ -36,13 +36,13 @@ _BEYOND = tl.constexpr(states.BEYOND)
 
 @helper
 def _pair(i, m, source, target, keep, FROM: tl.constexpr, TO: tl.constexpr):
-    """Lane `i`: where it reads, where it writes; what is left out is the padding."""
+    """Lane `i`: where it reads, where it writes; a lane of neither, or not of `m`, is padding."""
     read = i * 0 + keep
     if FROM:
-        read = tl.load(source + i, mask=m, other=0).to(tl.int64)
+        read = tl.load(source + i, mask=m, other=keep).to(tl.int64)
     write = i * 0 + keep
     if TO:
-        write = tl.load(target + i, mask=m, other=0).to(tl.int64)
+        write = tl.load(target + i, mask=m, other=keep).to(tl.int64)
     return read, write
 
 
@@ -58,12 +58,14 @@ def _inside(row, last):
 
 
 @helper
-def _claims(i, m, read, write, last, keep, claim, TO: tl.constexpr):
-    """Who claimed what a lane writes and reads, where that says something; else nobody."""
-    writes = m & (write != keep) & _is_row(write, last)
+def _claims(read, write, last, keep, claim):
+    """Who claimed what a lane writes and what it reads; nobody where it is padding.
+
+    Of an id that is no row it says anything: that is the smaller fault.
+    """
+    writes = write != keep
     other = tl.load(claim + _inside(write, last), mask=writes, other=NO_CLAIM, cache_modifier=".cg")
-    reads = writes & _is_row(read, last)
-    taken = tl.load(claim + _inside(read, last), mask=reads, other=NO_CLAIM, cache_modifier=".cg")
+    taken = tl.load(claim + _inside(read, last), mask=writes, other=NO_CLAIM, cache_modifier=".cg")
     return other.to(tl.int64), taken.to(tl.int64)
 
 
@@ -77,15 +79,13 @@ def check_ids(
         keys = tl.full((BLOCK,), NO_FAULT, tl.int64)
         for start in range(0, count, BLOCK):
             i = start + tl.arange(0, BLOCK).to(tl.int64)
-            m = i < count
-            read, write = _pair(i, m, source, target, keep, FROM, TO)
+            read, write = _pair(i, i < count, source, target, keep, FROM, TO)
             good = _is_row(read, last) & _is_row(write, last)
-            keys = tl.minimum(keys, fault(m & (good == 0), OUT_OF_RANGE, i))
+            keys = tl.minimum(keys, fault(good == 0, OUT_OF_RANGE, i))
             if FROM and TO:
-                wrong = m & (read == keep) & (write != keep)
-                keys = tl.minimum(keys, fault(wrong, RESERVED, i))
+                keys = tl.minimum(keys, fault((read == keep) & (write != keep), RESERVED, i))
             if TO:
-                writes = m & (write != keep) & _is_row(write, last)
+                writes = (write != keep) & _is_row(write, last)
                 clash = writes & claim_pages(claim + _inside(write, last), i, writes)
                 keys = tl.minimum(keys, tl.where(clash, CLASH, NO_FAULT))
         key = tl.min(keys, 0)
@@ -93,13 +93,12 @@ def check_ids(
             tl.debug_barrier()
             for start in range(0, count, BLOCK):
                 i = start + tl.arange(0, BLOCK).to(tl.int64)
-                m = i < count
-                read, write = _pair(i, m, source, target, keep, FROM, TO)
-                other, taken = _claims(i, m, read, write, last, keep, claim, TO)
+                read, write = _pair(i, i < count, source, target, keep, FROM, TO)
+                other, taken = _claims(read, write, last, keep, claim)
                 twice = other < i
                 if FROM:
                     twice = twice | (taken != NO_CLAIM)
-                keys = tl.minimum(keys, fault(m & twice, DUPLICATE, i))
+                keys = tl.minimum(keys, fault(twice, DUPLICATE, i))
             key = tl.min(keys, 0)
         if key != NO_FAULT:
             i = key & (KIND - 1)
@@ -108,7 +107,7 @@ def check_ids(
             state = tl.where((key >> 32) == OUT_OF_RANGE, _BEYOND, _RESERVED)
             earlier = i * 0
             if (key >> 32) == DUPLICATE:
-                other, taken = _claims(i, i >= 0, read, write, last, keep, claim, TO)
+                other, taken = _claims(read, write, last, keep, claim)
                 named = tl.where(other < i, write, read)
                 earlier = tl.where(other < i, other, taken)
             write_record(record, seq, key, named, 0, 0, state, earlier)
@@ -116,10 +115,8 @@ def check_ids(
             tl.debug_barrier()
             for start in range(0, count, BLOCK):
                 i = start + tl.arange(0, BLOCK).to(tl.int64)
-                m = i < count
-                read, write = _pair(i, m, source, target, keep, FROM, TO)
-                writes = m & (write != keep) & _is_row(write, last)
-                tl.store(claim + _inside(write, last), NO_CLAIM, mask=writes)
+                read, write = _pair(i, i < count, source, target, keep, FROM, TO)
+                tl.store(claim + _inside(write, last), NO_CLAIM, mask=write != keep)
 
 
 @helper

@@ -23,8 +23,8 @@ def resolve_pages(
     page_at = t // page_size
     in_page = t - page_at * page_size
     first = inside & (in_page == 0)
-    page = tl.load(pages + page_at, mask=inside, other=0)
-    peer = tl.load(peers + page, mask=first, other=0)
+    page = tl.load(pages + page_at, mask=inside)
+    peer = tl.load(peers + page, mask=first)
     # where a page is a slot the peers are the map itself: read before it is cleared
     tl.debug_barrier()
     tl.store(out + page_at, peer, mask=first)
@@ -38,10 +38,11 @@ def resolve_and_clear(
 ) -> torch.Tensor:
     """As the torch form; one launch, none for no pages, and no device value read on the host."""
     count, page_size = pages.shape[0], rows.shape[1]
+    num_slots = count * page_size
     out = torch.empty(count, dtype=torch.int64, device=pages.device)
     if count:
-        resolve_pages[(triton.cdiv(count * page_size, BLOCK),)](
-            pages.contiguous(), count * page_size, page_size, rows, peers, owners, out,
+        resolve_pages[(triton.cdiv(num_slots, BLOCK),)](
+            pages.contiguous(), num_slots, page_size, rows, peers, owners, out,
             BLOCK=BLOCK, **OPTIONS,
         )  # fmt: skip
     return out
