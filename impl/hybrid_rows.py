@@ -14,6 +14,7 @@ import torch
 
 from impl import checks
 from impl.errors import Duplicate, Fault, NotOwned, OutOfRange, StillOwned, Unsupported, refuse
+from impl.host.decls import HostPoolDecl, state_decls
 from impl.states.record import (
     EMPTY,
     Slots,
@@ -327,6 +328,10 @@ class HybridReqToTokenPool(TrackedRows):
         if layer not in self.mamba_map:
             raise OutOfRange(f"layer {layer} has no state, {sorted(self.mamba_map)} have.")
         return self.mamba_map[layer]
+
+    def host_pool_decls(self) -> list[HostPoolDecl]:
+        """What a host tier mirrors of the states, siblings too. `Unsupported` without a pool."""
+        return state_decls(self._require_pool("host_pool_decls"))
 
     def mamba2_layer_cache(self, layer_id: int) -> Any:
         """The states of one layer, as the pool gives them. Spec: §3, §4."""

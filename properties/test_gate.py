@@ -20,7 +20,7 @@ READ_BY_THE_HARNESS = frozenset(
         "swa_ring_cost_tokens",
         # attributes of KV pools
         "num_rows", "buffers", "cpu_copy_carries_mamba", "swa_uses_full_indices", "swa_kv_pool",
-        "request_window", "swa_req_ring_size",
+        "request_window", "swa_req_ring_size", "host_pool_decls",
     }
 )  # fmt: skip
 

@@ -32,6 +32,7 @@ from impl.errors import (
     WrongShape,
 )
 from impl.storage.base import CHUNK, Regions
+from impl.storage.buffers import KVBuffer
 from impl.storage.dsa import calculate_mla_kv_cache_dim
 from impl.storage.swa_kv import SWACopy
 
@@ -473,3 +474,31 @@ def test_latents_without_rotary_parts() -> None:
     other = MLATokenToKVPool(4, 1, torch.float32, 3, 2, 1, device="cpu")
     with pytest.raises(Unsupported, match="2 rotary numbers"):
         other.set_mla_kv_buffer(0, torch.tensor([2]), torch.ones(1, 1, 3), None)
+
+
+# The host tier
+
+
+@pytest.mark.parametrize("make", [mha, sparse, lambda: HybridLinearKVPool(mha(), [1, 3])])
+def test_what_a_host_tier_mirrors(make: Any) -> None:
+    """The pool that its owner declares takes every buffer down and brings it up elsewhere."""
+    pool = make()
+    (decl,) = pool.host_pool_decls()
+    dense = getattr(pool, "full_kv_pool", pool)
+    assert decl.device_pool is dense
+    for buffer in dense.buffers:
+        buffer.rows.view(torch.uint8).random_(1, 255)
+    before = [buffer.rows.clone() for buffer in dense.buffers]
+    host = decl.build(8)
+    slots = host.slots.alloc(4)
+    assert slots is not None
+    there = torch.arange(4, 8)
+    host.backup(slots, there)
+    for buffer in dense.buffers:
+        buffer.rows.zero_()
+    for layer in range(dense.start_layer, dense.end_layer):
+        host.load(slots, there, layer)
+    for buffer, rows in zip(dense.buffers, before, strict=True):
+        due = KVBuffer(buffer.name, buffer.layer, rows).gather(there)
+        assert torch.equal(buffer.gather(there), due)
+        assert not buffer.gather(torch.arange(4)).any()

@@ -23,6 +23,7 @@ from impl.errors import (
     WrongDtype,
     WrongShape,
 )
+from impl.host.decls import HostPoolDecl, kv_decls
 from impl.kernels.kv_rows import FLOATS, FP8
 from impl.storage.buffers import KVBuffer, plain
 from impl.storage.door import Door
@@ -280,6 +281,10 @@ class KVCache(ABC):
         """A copy of slots int [k]: here every slot is a row of buffers. O(k). Spec: IH §4.9."""
         checks.require_ids(kv_indices, "kv_indices", self.device)
         return kv_indices.to(torch.int64, copy=True)
+
+    def host_pool_decls(self) -> list[HostPoolDecl]:
+        """What a host tier mirrors: all buffers, as one pool. O(1). Spec: IH §4.2."""
+        return kv_decls(self)
 
     # Faults and audits
 

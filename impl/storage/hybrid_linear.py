@@ -11,6 +11,7 @@ import torch
 
 from impl import checks
 from impl.errors import BadLengths, OutOfRange, Unsupported, WrongDtype
+from impl.host.decls import HostPoolDecl
 from impl.storage.base import Gate, HostCopy, KVCache
 from impl.storage.buffers import KVBuffer
 from impl.storage.mha import layer_of
@@ -204,6 +205,10 @@ class HybridLinearKVPool:
     def translate_kv_indices_for_transfer(self, kv_indices: torch.Tensor) -> torch.Tensor:
         """As `KVCache`'s."""
         return self.full_kv_pool.translate_kv_indices_for_transfer(kv_indices)
+
+    def host_pool_decls(self) -> list[HostPoolDecl]:
+        """Those of the pool that attends. Spec: IH §4.2."""
+        return self.full_kv_pool.host_pool_decls()
 
     def check(self) -> None:
         """Wait for all calls so far, and raise the first fault of theirs."""

@@ -11,6 +11,7 @@ import torch
 
 from impl import checks
 from impl.errors import BadLengths, Duplicate, OutOfRange, Unsupported, WrongDtype
+from impl.host.decls import HostPoolDecl
 from impl.storage.base import CHUNK, Gate, HostCopy, KVCache
 from impl.storage.hybrid_linear import full_loc_of
 from impl.storage.mha import MHATokenToKVPool, layer_of
@@ -249,6 +250,10 @@ class SWAKVPool(BaseSWAKVPool):
 
     def get_state_buf_infos(self) -> BufferInfos:
         return self.swa_kv_pool.get_contiguous_buf_infos()
+
+    def host_pool_decls(self) -> list[HostPoolDecl]:
+        """Those of the full side. Spec: IH §4.2."""
+        return self.full_kv_pool.host_pool_decls()
 
     def check(self) -> None:
         """Wait for all calls so far, and raise the first fault of theirs."""
