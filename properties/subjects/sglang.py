@@ -16,6 +16,7 @@ from properties.subjects import (
     Factory,
     UnusableSubject,
     sglang_hybrid,
+    sglang_kv,
     sglang_states,
     sglang_swa,
 )
@@ -24,6 +25,9 @@ from properties.subjects.reference import EchoCache
 from properties.subjects.sglang_known import SHARED_STORAGE, known_pairs
 
 # Page size 1 is the token class's: the paged one takes no page there when it decodes.
+SYSTEMS = frozenset(
+    ("token", "paged", "state_pools", "state_slots", "hybrid_rows", "swa", "kv_pools")
+)
 PAGE_SIZES = (2, 3, 4, 2, 3, 4, 16, 64)
 
 
@@ -112,6 +116,8 @@ def make(system: str, config: Any, *, exposed: str = "") -> Subject:
     """The subject for a system's config."""
     if system == "state_pools":
         return sglang_states.make(config)
+    if system == "kv_pools":
+        return sglang_kv.make(config)
     if system == "state_slots":
         from sglang.srt.mem_cache.allocator.mamba import MambaSlotAllocator
 
@@ -133,8 +139,14 @@ def factory() -> Factory:
     return Factory(
         name="sglang",
         make=make,
-        systems=frozenset(("token", "paged", "state_pools", "state_slots", "hybrid_rows", "swa")),
-        limits={"paged": {"page_size": PAGE_SIZES}, "swa": sglang_swa.LIMITS},
+        systems=frozenset(
+            ("token", "paged", "state_pools", "state_slots", "hybrid_rows", "swa", "kv_pools")
+        ),
+        limits={
+            "paged": {"page_size": PAGE_SIZES},
+            "swa": sglang_swa.LIMITS,
+            "kv_pools": sglang_kv.LIMITS,
+        },
         level="exact",
         known=known_pairs()
         | {("state_pools", command) for command in sglang_states.FOUND}

@@ -21,7 +21,13 @@ from typing import Any, NoReturn
 
 #: the classes that the stand-ins are for, by module
 UNDER_TEST: dict[str, tuple[str, ...]] = {
-    "sglang.srt.mem_cache.memory_pool": ("HybridReqToTokenPool", "MambaPool", "ReqToTokenPool"),
+    "sglang.srt.mem_cache.memory_pool": (
+        "HybridReqToTokenPool",
+        "MambaPool",
+        "MHATokenToKVPool",
+        "MLATokenToKVPool",
+        "ReqToTokenPool",
+    ),
     "sglang.srt.mem_cache.ple_state_pool": ("NGramPool", "ShortConvPool"),
     "sglang.srt.mem_cache.allocator.mamba": ("MambaSlotAllocator",),
     "sglang.srt.mem_cache.allocator.swa": ("SWATokenToKVPoolAllocator",),

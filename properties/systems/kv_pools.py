@@ -33,6 +33,7 @@ RANGES: dict[str, tuple[Any, ...]] = {
     "dim": (1, 2, 3, 4),
     "v_dim": (1, 2, 3, 4),
     "marked": (False, False, True),
+    "tame": (False, False, False, True),
 }
 PACKED = DTYPES.index("float8_e4m3fn")
 LARGEST = 64
@@ -45,7 +46,8 @@ class KVPoolsConfig:
 
     `pages` pages of slots, `layers` layers from `start` on. `heads` heads of `dim` numbers, of
     `v_dim` for values; latents are of `dim` numbers and `v_dim` rotary ones, packed ones of 128.
-    Writes have to be `marked` as rows of buffers.
+    Writes have to be `marked` as rows of buffers. Where values are `tame` all types hold them, and
+    padded lanes aim at the first page alone.
     """
 
     family: int
@@ -58,6 +60,7 @@ class KVPoolsConfig:
     dim: int
     v_dim: int
     marked: bool
+    tame: bool
 
     @classmethod
     def draw(cls, choices: Choices, limits: Limits) -> KVPoolsConfig:

@@ -25,8 +25,6 @@ FULL = "all slots taken"
 MOST_TOKENS, MOST_PADDED = 4, 2
 #: what freed slots are written with, so that a new owner who reads them is seen
 POISON = 97
-#: what padded lanes aim at: the first page, or nowhere
-PADDING = (0, -1)
 #: writes of whole rows, by kind of pool
 WRITES = {
     "mha": "set_kv_buffer", "hybrid": "set_kv_buffer", "swa": "set_kv_buffer",
@@ -40,6 +38,11 @@ class OfKV(Command):
     """Base: `writes` is broken where content isn't as it has to be afterwards."""
 
     writes: ClassVar[str] = "I57"
+
+
+def padding(config: Any, count: int) -> list[int]:
+    """What padded lanes aim at: the first page, or nowhere."""
+    return [0, config.page_size - 1 if config.tame else -1][:count]
 
 
 def loc_args(model: KVModel, slots: list[int]) -> dict[str, Any]:
@@ -59,14 +62,15 @@ def write_call(
     config, count = model.config, len(slots)
     args = {**loc_args(model, slots), "layer": layer, "source": source}
     if method == "set_mla_kv_buffer":
-        finite = config.kind == "packed"
+        finite = config.tame or config.kind == "packed"
         args["nope"] = rows(count, config.rank, source, seed, finite=finite)
         args["rope"] = rows(count, config.v_dim, source, seed + 1, finite=finite)
         return Call(method, args)
+    tame = config.tame
     width = config.rank + config.v_dim if config.is_latent else config.heads * config.dim
-    args |= {"k": rows(count, width, source, seed), "k_scale": scale}
+    args |= {"k": rows(count, width, source, seed, finite=tame), "k_scale": scale}
     if method != "set_k_buffer" and not config.is_latent:
-        args["v"] = rows(count, config.heads * config.v_dim, source, seed + 1)
+        args["v"] = rows(count, config.heads * config.v_dim, source, seed + 1, finite=tame)
         args["v_scale"] = None if scale is None else scale + 1
     return Call(method, args)
 
@@ -110,14 +114,16 @@ class Write(OfKV):
     def call(self, model: KVModel, side: KVSide) -> Call:
         config = model.config
         method = WRITES[config.kind]
-        if self.split and config.is_latent:
+        if self.split and config.is_latent and "set_mla_kv_buffer" in model.calls:
             method = "set_mla_kv_buffer"
         source = (*SOURCES, config.dtype)[self.source]
         if config.kind == "packed" and source == config.dtype:
             source = "bfloat16"
         own = side.slots.get(self.request, [])
-        slots = (side.free[: self.tokens] or own) + list(PADDING[: self.padded])
+        slots = (side.free[: self.tokens] or own) + padding(config, self.padded)
         scale = SCALES[self.scale] if source != config.dtype else None
+        if config.tame and scale is not None and scale < 1:
+            scale = 1 / scale
         seed = self.request * 7 + self.layer * 3 + self.source
         return write_call(model, method, config.layer_ids[self.layer], slots, source, seed, scale)
 
@@ -186,8 +192,8 @@ class Commit(OfKV):
             {
                 "layer": config.layer_ids[self.layer], "loc_2d": loc, "source": source,
                 "commit_lens": tuple(self.lens),
-                "k": rows(count, config.heads * config.dim, source, 11),
-                "v": rows(count, config.heads * config.v_dim, source, 12),
+                "k": rows(count, config.heads * config.dim, source, 11, finite=config.tame),
+                "v": rows(count, config.heads * config.v_dim, source, 12, finite=config.tame),
             },
         )  # fmt: skip
 
@@ -251,7 +257,7 @@ class Move(_OfOne):
     def call(self, model: KVModel, side: KVSide) -> Call:
         target, source = self._moved(side)
         # who moves windows sees to it that they are paired; what a padded lane reads is no matter
-        lanes = list((PADDING[0],) * self.padded)
+        lanes = [0] * self.padded
         return Call("move_kv_cache", {"tgt_loc": target + lanes, "src_loc": source + lanes})
 
     def settle(self, model: KVModel, side: KVSide, value: Any) -> Faults:
@@ -390,7 +396,8 @@ class Read(OfKV):
     @classmethod
     def choices_of(cls, model: KVModel) -> tuple[str, ...]:
         """The reads of a kind of pool."""
-        return LATENT_READS if model.config.has_index else READS[model.config.kind]
+        found = LATENT_READS if model.config.has_index else READS[model.config.kind]
+        return tuple(method for method in found if method in model.calls)
 
     @classmethod
     def draw(cls, choices: Choices, model: KVModel) -> Read:

@@ -22,19 +22,22 @@ EDGES = (
     0.0, -0.0, 0.1, -1.5, 240.0, 248.0, 448.0, -449.0, 464.0, 480.0, 57344.0, -61440.0, 65504.0,
     2.0**-6, 2.0**-9, -(2.0**-10), 3 * 2.0**-11, 2.0**-16, 3 * 2.0**-17, 1e30, 1e-30,
 )  # fmt: skip
+#: those that are in the range of every type
+TAME = tuple(each for each in EDGES if abs(each) <= 240)
 ENDLESS = (float("inf"), float("-inf"), float("nan"))
 #: what is divided by, beside nothing: a power of two is exact, the others aren't
 SCALES = (None, 0.5, 0.37, 3.0)
-TAGS = 251
+TAGS, MOST_TAME = 251, 199
 
 
 def numbers(count: int, seed: int, *, finite: bool) -> list[float]:
     """Numbers that tell where they belong, among them some of the edges."""
-    edges = tuple(each for each in EDGES if abs(each) < 2**16) if finite else EDGES + ENDLESS
+    edges = TAME if finite else EDGES + ENDLESS
+    most = MOST_TAME if finite else TAGS
     found = []
     for at in range(count):
         mixed = seed * 37 + at * 11
-        found.append(edges[mixed // 3 % len(edges)] if mixed % 3 == 0 else mixed % TAGS + 1.0)
+        found.append(edges[mixed // 3 % len(edges)] if mixed % 3 == 0 else mixed % most + 1.0)
     return found
 
 
