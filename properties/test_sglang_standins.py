@@ -91,8 +91,8 @@ def test_what_isnt_under_test_is_named() -> None:
     """Other classes and modules are refused with what there is."""
     with pytest.raises(LookupError, match="memory_pool"):
         under.module("sglang.srt.server_args")
-    with pytest.raises(LookupError, match="MHATokenToKVPool"):
-        under.pool_class("MHATokenToKVPool")
+    with pytest.raises(LookupError, match="DSATokenToKVPool"):
+        under.pool_class("DSATokenToKVPool")
 
 
 def test_rows_and_slots_run() -> None:

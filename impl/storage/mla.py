@@ -12,7 +12,7 @@ from impl import checks
 from impl.errors import Unsupported
 from impl.kernels.kv_rows import Part
 from impl.storage.base import KVCache
-from impl.storage.mha import Scale, layer_of, same_dtype, scale_faults
+from impl.storage.mha import layer_of, same_dtype
 
 
 class MLATokenToKVPool(KVCache):
@@ -91,24 +91,19 @@ class MLATokenToKVPool(KVCache):
         loc_info: Any,
         cache_k: torch.Tensor,
         cache_v: torch.Tensor | None = None,
-        k_scale: Scale = None,
         layer_id_override: int | None = None,
     ) -> None:
         """Whole rows [n, 1, C] for slots int [n] of a layer; `cache_v`, their heads, isn't read.
 
-        Types, dropped slots and errors as `MHATokenToKVPool.set_kv_buffer`. O(n); one launch. §9.
+        Nothing is scaled; dropped slots and errors as `MHATokenToKVPool.set_kv_buffer`. O(n); one
+        launch. Spec: §9.
         """
         call = "set_kv_buffer"
         loc = self._target(call, loc_info)
         local, n = self._local(call, layer_of(layer, layer_id_override)), loc.shape[0]
         due = (n, 1, self.kv_lora_rank + self.qk_rope_head_dim)
-        checks.raise_first(
-            [
-                self._values_fault(call, "cache_k", cache_k, due),
-                *scale_faults(call, self.device, k_scale=k_scale),
-            ]
-        )
-        part = Part(self.buffers[local], cache_k, self.dtype, k_scale)
+        checks.raise_first([self._values_fault(call, "cache_k", cache_k, due)])
+        part = Part(self.buffers[local], cache_k, self.dtype)
         self._door.store(call, [part], loc, None)
 
     def set_mla_kv_buffer(

@@ -119,12 +119,12 @@ class KVPools(TensorSubject):
                 assert bytes_of(each) == bytes_of(before), f"{method} wrote to its arguments"
 
     def _set_kv_buffer(
-        self, loc: Any, swa_loc: Any, marked: bool, layer: int, source: str, k: Any, k_scale: Any,
-        v: Any = None, v_scale: Any = None,
+        self, loc: Any, swa_loc: Any, marked: bool, layer: int, source: str, k: Any,
+        k_scale: Any = None, v: Any = None, v_scale: Any = None,
     ) -> None:  # fmt: skip
         target = self._loc(loc, swa_loc, marked)
         if self.config.is_latent:
-            self._write("set_kv_buffer", layer, target, self._keys(k, source), None, k_scale)
+            self._write("set_kv_buffer", layer, target, self._keys(k, source))
         else:
             values = self._keys(k, source), self._values(v, source)
             self._write("set_kv_buffer", layer, target, *values, k_scale, v_scale)

@@ -59,7 +59,7 @@ class KVPoolsReference:
 
     def _set_kv_buffer(self, method: str, args: dict[str, Any]) -> None:
         rows = [args["k"]] if self.config.is_latent else [args["k"], args["v"]]
-        scales = [args["k_scale"]] if self.config.is_latent else [args["k_scale"], args["v_scale"]]
+        scales = [] if self.config.is_latent else [args["k_scale"], args["v_scale"]]
         self._write(method, args, *rows_of(rows), args["source"], *scales)
 
     def _set_k_buffer(self, method: str, args: dict[str, Any]) -> None:

@@ -58,8 +58,8 @@ class SglangKV(KVPools):
     def _write(self, method: str, layer: int, *args: Any) -> None:
         """On copies: it divides the values that it is given."""
         given = [each.clone() if isinstance(each, torch.Tensor) else each for each in args]
-        if method == "set_kv_buffer" and self.config.is_latent:
-            given = given[:3]
+        if self.config.is_latent:
+            given.append(None)
         getattr(self.target, method)(SimpleNamespace(layer_id=layer), *given)
 
     @property

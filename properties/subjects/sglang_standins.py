@@ -44,11 +44,10 @@ UNDER_TEST: dict[str, tuple[str, ...]] = {
 #: imported by methods of theirs, when they are called
 LATER = ("sglang.srt.mem_cache.mamba_checkpoint_pool",)
 #: packages that import all of their modules first, which need transformers and much else
-SHELLS = ("sglang.srt.configs", "sglang.srt.layers")
+SHELLS = ("sglang.srt.configs", "sglang.srt.layers", "sglang.srt.layers.dcp")
 #: modules of those packages → the classes and functions that the pools import from there
 REPLACED: dict[str, tuple[str, ...]] = {
     "sglang.srt.layers.attention.dsa.utils": ("aiter_can_use_preshuffle_paged_mqa",),
-    "sglang.srt.layers.dcp.layout": ("maybe_dcp_kernel_indices",),
     "sglang.srt.layers.quantization.fp4_kv_cache_quant_method": ("UnquantizedKVCacheMethod",),
     "sglang.srt.layers.radix_attention": ("RadixAttention",),
     "sglang.srt.mem_cache.index_key_cache": ("IndexKeyCache",),

@@ -68,8 +68,11 @@ def write_call(
         return Call(method, args)
     tame = config.tame
     width = config.rank + config.v_dim if config.is_latent else config.heads * config.dim
-    args |= {"k": rows(count, width, source, seed, finite=tame), "k_scale": scale}
-    if method != "set_k_buffer" and not config.is_latent:
+    args["k"] = rows(count, width, source, seed, finite=tame)
+    if config.is_latent:
+        return Call(method, args)
+    args["k_scale"] = scale
+    if method != "set_k_buffer":
         args["v"] = rows(count, config.heads * config.v_dim, source, seed + 1, finite=tame)
         args["v_scale"] = None if scale is None else scale + 1
     return Call(method, args)

@@ -30,11 +30,9 @@ class MLATokenToKVPool(KVCache):
         own = {"latent": (kv_lora_rank + qk_rope_head_dim, dtype)}
         super().__init__(size, page_size, dtype, layer_num, widths or own, **options)
 
-    def set_kv_buffer(
-        self, layer: int, loc_info: Any, cache_k: Rows, source: str, k_scale: float | None = None
-    ) -> None:
+    def set_kv_buffer(self, layer: int, loc_info: Any, cache_k: Rows, source: str) -> None:
         """Whole rows."""
-        self._store(layer, loc_info, self.as_stored(cache_k, source, k_scale))
+        self._store(layer, loc_info, self.as_stored(cache_k, source, None))
 
     def set_mla_kv_buffer(
         self, layer: int, loc_info: Any, cache_k_nope: Rows, cache_k_rope: Rows, source: str
