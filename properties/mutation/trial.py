@@ -15,7 +15,7 @@ import select
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,7 @@ POOLS = Suite(
 SUITES: tuple[tuple[str, Suite], ...] = (
     ("rows", ROWS),
     ("table", ROWS),
+    ("checks", replace(SLOTS, files=(*UNITS, "test_impl_states.py", "test_impl_state_pools.py"))),
     *(
         (f"allocators/{start}", WINDOWS)
         for start in ("swa", "window", "page_pair", "pair_book", "slot_pair")
