@@ -137,7 +137,7 @@ def factory() -> Factory:
         limits={"paged": {"page_size": PAGE_SIZES}, "swa": sglang_swa.LIMITS},
         level="exact",
         known=known_pairs()
-        | {("state_pools", command) for command in sglang_states.FOUND}
+        | sglang_states.known_pairs()
         | sglang_swa.known_pairs()
         | sglang_hybrid.known_pairs(),
     )
