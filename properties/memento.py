@@ -85,6 +85,9 @@ def _is_frozen(kind: type) -> bool:
     return is_dataclass(kind) and kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
 
 
+_BITS = {1: torch.uint8, 2: torch.int16}
+
+
 class Memento:
     """What the objects reachable from `root` hold now."""
 
@@ -184,7 +187,9 @@ class Memento:
             if item.device.type != "cpu":
                 self._strided.append((item, item.clone()))
                 return
-            item = item.detach().numpy()
+            # numpy hasn't got all types that are shorter than 32 bits
+            narrow = _BITS.get(item.itemsize) if item.is_floating_point() else None
+            item = item.detach().view(narrow or item.dtype).numpy()
         if item.dtype.hasobject:
             raise Unsaved(f"an array of objects can't be saved: {item!r:.80}")
         if not item.nbytes or not item.flags.writeable:

@@ -177,6 +177,8 @@ def require_placed(
 ) -> None:
     """The rows of a plan are what counts request for request."""
     assert found.offsets.tolist() == [each % size for each in prefix]
+    # who is fresh stays so, and nobody else becomes it
+    assert (found.prefix_lens > 0).tolist() == [each > 0 for each in prefix]
     for row, column in zip((TOKENS, PAGES, HALF), zip(*wanted, strict=True), strict=True):
         assert found.each[row].tolist() == list(column)
         assert found.before[row].tolist() == list(accumulate(column, initial=0))[:-1]

@@ -77,6 +77,9 @@ def extend(pool: Any, prefix: int, seq: int, last: int, **changes: Any) -> Any:
         (lambda p: extend(p, 2, 5, 99), "BadLastLoc", ["99", "2"]),
         (lambda p: extend(p, 2, 5, 49), "BadLastLoc", ["49", "page 1", "free"]),
         (lambda p: p.alloc_decode(ids(0), ids(0), ids(-1)), "BadLengths", ["seq 0", "1"]),
+        # what is wrong with host lengths comes before what is wrong with a tensor beside them
+        (lambda p: p.alloc_decode(ids(0).float(), ids(0), ids(-1)), "BadLengths", ["seq 0"]),
+        (lambda p: p.alloc_decode(ids(1), ids(0), ids(-1)[None]), "BadLengths", ["seq 0"]),
         (lambda p: p.resize(SimpleNamespace(max_total_num_tokens=96)), "StillOwned", ["2"]),
         (lambda p: p.free_group_end(), "GroupNotOpen", ["no group", "Begin"]),
     ],

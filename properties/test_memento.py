@@ -86,12 +86,20 @@ def test_memory_comes_back_in_place() -> None:
     strided = torch.arange(12).view(3, 4)[:, ::2]
     apart = np.arange(4.0)
     plain = array("q", [1, 2])
+    # types that numpy hasn't got, one of them in windows that overlap
+    short, byte = torch.arange(5).bfloat16(), torch.ones(2).to(torch.float8_e4m3fn)
+    windows = short.as_strided((3, 3), (1, 1))
     root = [tensor, tensor.numpy(), tensor[2:4], strided, apart, plain, torch.empty(0)]
+    root += [short, byte, windows]
     memento = Memento(root)
     for each in (tensor, strided, apart):
         each[...] = -1
     plain[0] = -1
+    short.fill_(9)
+    byte.view(torch.uint8).fill_(0)
     memento.restore()
+    assert windows.tolist() == [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
+    assert byte.float().tolist() == [1, 1]
     assert tensor.tolist() == list(range(6))
     assert strided.tolist() == [[0, 2], [4, 6], [8, 10]]
     assert apart.tolist() == [0, 1, 2, 3]

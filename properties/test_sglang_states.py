@@ -12,7 +12,7 @@ from properties.commands import Command
 from properties.minimize import minimize
 from properties.probe import Prober
 from properties.seeded import Plan, run_steps
-from properties.subjects import Factory, sglang_hybrid
+from properties.subjects import Factory, sglang_hybrid, sglang_states
 from properties.subjects import sglang as adapter
 from properties.subjects.sglang_states import FOUND
 from properties.systems import SYSTEMS
@@ -65,6 +65,38 @@ def test_legal_use_of_rows_that_goes_wrong(sglang: Factory, what: str) -> None:
     minimal = minimize(finding.trace, exposed)
     assert len(minimal.commands) <= MOST_OF_ROWS
     assert entry.method in minimal.commands[-1].methods
+
+
+#: legal use of pools that goes right, and their misuse
+SOUND_POOLS = replace(
+    STATE_POOLS, commands=tuple(c for c in STATE_POOLS.commands if c.name() not in FOUND)
+)
+MISUSE_OF_POOLS = [command for command in SOUND_POOLS.commands if command.misuse]
+
+
+@pytest.fixture(scope="module")
+def pool_prober(sglang: Factory) -> Prober:
+    """One that keeps its states."""
+    factory = replace(sglang, known=frozenset())
+    return Prober(Plan(system=SOUND_POOLS, factory=factory, seed=1, misuse=True))
+
+
+@pytest.mark.misuse
+@pytest.mark.parametrize("command", MISUSE_OF_POOLS, ids=[c.name() for c in MISUSE_OF_POOLS])
+def test_misuse_of_pools_is_met_as_the_table_says(
+    pool_prober: Prober, command: type[Command]
+) -> None:
+    """Each misuse breaks the invariant of its entry at once, or is refused with no byte changed."""
+    finding = pool_prober.probe(command)
+    found = finding.violation.number if finding else None
+    assert found == sglang_states.MISUSE.get(command.name())
+    if finding is not None:
+        assert len(finding.trace.commands) == 1
+
+
+def test_the_table_of_pools_names_commands_that_exist() -> None:
+    """Every entry is about a misuse that is searched for."""
+    assert set(sglang_states.MISUSE) <= {command.name() for command in MISUSE_OF_POOLS}
 
 
 @pytest.fixture(scope="module")

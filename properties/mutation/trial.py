@@ -131,6 +131,7 @@ HOST = Suite(
 SUITES: tuple[tuple[str, Suite], ...] = (
     ("rows", ROWS),
     ("table", ROWS),
+    ("checks", replace(SLOTS, files=(*UNITS, "test_impl_states.py", "test_impl_state_pools.py"))),
     *(
         (f"allocators/{start}", WINDOWS)
         for start in ("swa", "window", "page_pair", "pair_book", "slot_pair")

@@ -149,7 +149,7 @@ def factory() -> Factory:
         },
         level="exact",
         known=known_pairs()
-        | {("state_pools", command) for command in sglang_states.FOUND}
+        | sglang_states.known_pairs()
         | sglang_swa.known_pairs()
         | sglang_hybrid.known_pairs(),
     )

@@ -1,4 +1,4 @@
-"""SGLang 0.5.23's own state pools, unmodified, as a subject; what they do wrong under legal use.
+"""SGLang 0.5.23's own state pools, unmodified, as a subject; what they do wrong.
 
 They import by way of `sglang_standins`. What a padded lane leaves in reserved rows isn't shown:
 SGLang writes there, which is its right (`spec/pools_states_sizing.md` §0.2).
@@ -18,6 +18,22 @@ from properties.subjects.state_pools_reference import EOS
 FOUND: dict[str, tuple[str, str]] = {
     "ask_size": ("I61", "overlapping draft windows are counted each, though they share memory"),
 }
+#: misuse that is accepted somewhere: command → invariant; what isn't here is refused cleanly
+MISUSE: dict[str, str] = {
+    "slot_outside": "I4",
+    "reserved_slot": "I4",
+    "slot_twice": "I4",
+    "unequal_numbers": "I4",
+    "foreign_payload": "I4",
+    "wrong_ids": "I4",
+    "no_such_layer": "I4",
+    "too_many_draft_steps": "I4",
+}
+
+
+def known_pairs() -> frozenset[tuple[str, str]]:
+    """(system, command) of everything that it is known to do wrong."""
+    return frozenset(("state_pools", name) for name in {*FOUND, *MISUSE})
 
 
 class SglangStates(StatePoolsSubject):

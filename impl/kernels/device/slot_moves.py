@@ -31,7 +31,6 @@ from impl.kernels.device.common import (
 
 Tensor = torch.Tensor
 _RESERVED = tl.constexpr(states.RESERVED)
-_BEYOND = tl.constexpr(states.BEYOND)
 
 
 @helper
@@ -85,12 +84,12 @@ def check_ids(
             if FROM and TO:
                 keys = tl.minimum(keys, fault((read == keep) & (write != keep), RESERVED, i))
             if TO:
-                writes = (write != keep) & _is_row(write, last)
+                # an id that is no row is the smaller fault, whoever it clashes with
+                writes = write != keep
                 clash = writes & claim_pages(claim + _inside(write, last), i, writes)
                 keys = tl.minimum(keys, tl.where(clash, CLASH, NO_FAULT))
         key = tl.min(keys, 0)
         if TO:
-            tl.debug_barrier()
             for start in range(0, count, BLOCK):
                 i = start + tl.arange(0, BLOCK).to(tl.int64)
                 read, write = _pair(i, i < count, source, target, keep, FROM, TO)
@@ -104,13 +103,12 @@ def check_ids(
             i = key & (KIND - 1)
             read, write = _pair(i, i >= 0, source, target, keep, FROM, TO)
             named = tl.where(_is_row(write, last), read, write)
-            state = tl.where((key >> 32) == OUT_OF_RANGE, _BEYOND, _RESERVED)
             earlier = i * 0
             if (key >> 32) == DUPLICATE:
                 other, taken = _claims(read, write, last, keep, claim)
                 named = tl.where(other < i, write, read)
                 earlier = tl.where(other < i, other, taken)
-            write_record(record, seq, key, named, 0, 0, state, earlier)
+            write_record(record, seq, key, named, 0, 0, _RESERVED, earlier)
         if TO:
             tl.debug_barrier()
             for start in range(0, count, BLOCK):
