@@ -36,7 +36,6 @@ from impl.storage.buffers import KVBuffer
 
 Tensor = torch.Tensor
 _RESERVED = tl.constexpr(states.RESERVED)
-_BEYOND = tl.constexpr(states.BEYOND)
 # Lanes of a program, and columns: together four elements for each thread.
 ROWS, COLUMNS = 4, 256
 #: what is stored, of types that aren't bytes
@@ -163,7 +162,7 @@ def store_rows(
             if (tl.program_id(0) == 0) & (tl.program_id(1) == 0):
                 i = key & (KIND - 1)
                 named = _named(i, i >= 0, loc, limits, steps, first, LIMITED)
-                write_record(record, seq, key, named, 0, 0, _BEYOND, 0)
+                write_record(record, seq, key, named, 0, 0, _RESERVED, 0)
         clear = clear & (key == NO_FAULT)
     i = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES).to(tl.int64)
     at = tl.program_id(1).to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS).to(tl.int64)
@@ -211,7 +210,6 @@ def check_moves(
             keys = tl.minimum(keys, tl.where(clash, CLASH, NO_FAULT))
         key = tl.min(keys, 0)
         if key == CLASH:
-            tl.debug_barrier()
             for start in range(0, count, BLOCK):
                 i = start + tl.arange(0, BLOCK).to(tl.int64)
                 m = i < count
@@ -226,11 +224,10 @@ def check_moves(
             read, write = _moved(i, i >= 0, source, target)
             kind = key >> 32
             named = tl.where((kind == DUPLICATE) | (write >= end), write, read)
-            state = tl.where(kind == OUT_OF_RANGE, _BEYOND, _RESERVED)
             earlier = i * 0
             if kind == DUPLICATE:
                 earlier = tl.load(claim + write, cache_modifier=".cg").to(tl.int64)
-            write_record(record, seq, key, named, 0, 0, state, earlier)
+            write_record(record, seq, key, named, 0, 0, _RESERVED, earlier)
         tl.debug_barrier()
         for start in range(0, count, BLOCK):
             i = start + tl.arange(0, BLOCK).to(tl.int64)
