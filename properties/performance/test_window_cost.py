@@ -70,7 +70,7 @@ def test_a_release_on_the_cpu_is_blind_to_the_pool(name: str) -> None:
         pair, slots = in_use(num_pages)
         pair.free(slots[-4 * PAGE_SIZE :])
         named = slots[: 32 * PAGE_SIZE]
-        found.append(cost_on_the_host(lambda: FREES[name](pair, named)))  # noqa: B023
+        found.append(cost_on_the_host(lambda: FREES[name](pair, named)))  # noqa: B023 (called at once)
     assert found[0][0] == found[1][0]
     # Python's own objects differ by some bytes; the lists of the larger pool are 128 KiB longer.
     assert found[1][1] <= found[0][1] + 2048

@@ -90,6 +90,8 @@ def check_ids(
                 keys = tl.minimum(keys, tl.where(clash, CLASH, NO_FAULT))
         key = tl.min(keys, 0)
         if TO:
+            # nothing reads that key here, so no reduction orders the claims before this
+            tl.debug_barrier()
             for start in range(0, count, BLOCK):
                 i = start + tl.arange(0, BLOCK).to(tl.int64)
                 read, write = _pair(i, i < count, source, target, keep, FROM, TO)
