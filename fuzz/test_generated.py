@@ -79,6 +79,16 @@ def test_planting_changes_nothing_for_good() -> None:
     assert [hashlib.sha256(path.read_bytes()).digest() for path in files] == before
 
 
+def test_a_function_may_lose_its_only_super() -> None:
+    """It is a mutant like any other: planted, and not noticed for having no place to go."""
+    lost = 0
+    for mutant in MUTANTS:
+        if "dropped statement: super()" in mutant.name:
+            with mutant.planted():
+                lost += "super" not in running(mutant).co_names
+    assert lost > 10
+
+
 def test_a_mutant_is_noticed_in_a_child() -> None:
     """A dropped merge is noticed by the lockstep run of its system; this process stays sound."""
     sound = MERGE.function().__code__

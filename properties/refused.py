@@ -35,6 +35,13 @@ class Scene(Protocol):
         """What is wrong by its own account."""
 
 
+class ForeignStream:
+    """In place of what looks at the current stream on a GPU: it isn't the pool's."""
+
+    def require(self) -> None:
+        raise InterruptedError
+
+
 class Case(NamedTuple):
     """A call that is refused: of which kind, with which words (… between them may be more).
 

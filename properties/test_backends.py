@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from impl import PagedTokenToKVPoolAllocator, PoolError, ReqToTokenPool
+from impl import (
+    PagedTokenToKVPoolAllocator,
+    PoolError,
+    ReqToTokenPool,
+    TokenToKVPoolAllocator,
+)
 from properties.machine import fail
+from properties.refused import ForeignStream
 from properties.seeded import Plan, run_steps
 from properties.subjects import load
 from properties.subjects.impl import default_device, systems
@@ -155,3 +161,15 @@ def test_a_decode_holds_the_page_that_it_opens(backend: str) -> None:
     assert pool.snapshot()["holders"] == {1: "anonymous"}
     pool.check()
     assert pool.audit() == []
+
+
+@pytest.mark.parametrize("call", ["alloc", "check", "recover"])
+@pytest.mark.parametrize("make", [TokenToKVPoolAllocator, PagedTokenToKVPoolAllocator])
+def test_a_foreign_stream_is_noticed(make: Any, call: str) -> None:
+    """Where faults are deferred too, by every call that waits for none or for all of them."""
+    require("triton")
+    size = (8,) if make is TokenToKVPoolAllocator else (8, 2)
+    pool = make(*size, device=default_device(), backend="triton")
+    pool._book.stream = ForeignStream()
+    with pytest.raises(InterruptedError):
+        getattr(pool, call)(*[2] * (call == "alloc"))

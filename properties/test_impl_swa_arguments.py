@@ -14,6 +14,7 @@ import torch
 
 from impl import PoolError, StoragelessSWAKVPool, SWATokenToKVPoolAllocator
 from properties.kernels.rig import DEVICE
+from properties.refused import ForeignStream
 from properties.subjects.swa import Tree
 
 Pair = SWATokenToKVPoolAllocator
@@ -179,13 +180,6 @@ def test_an_argument_of_the_wrong_kind(
             getattr(pair, call)(**args)
         assert type(caught.value).__name__ == kind
         assert pair.snapshot() == before
-
-
-class ForeignStream:
-    """In place of what looks at the current stream on a GPU: it isn't the pair's."""
-
-    def require(self) -> None:
-        raise InterruptedError
 
 
 OF_THE_HOST = ("new_pages_available", "reclaim_for_prealloc")  # counts, and the cache's business

@@ -127,7 +127,16 @@ class Edit:
         """The function's code with the edit."""
         # In a class, where `super()` without arguments finds its own, and where a function that has
         # the name of a module that it uses still means the module.
-        text = "class around:\n" + textwrap.indent(self._text(), "    ")
+        text, function = self._text(), self.function()
+        code = self._in_class(text)
+        lost = set(function.__code__.co_freevars) - set(code.co_freevars)
+        if not lost:
+            return code
+        # The last `super()` went: a function takes no code that has fewer free variables.
+        return self._in_class(text.rstrip() + "".join(f"\n    {name}" for name in sorted(lost)))
+
+    def _in_class(self, text: str) -> CodeType:
+        text = "class around:\n" + textwrap.indent(text, "    ")
         return self._compiled(text, "around", self.function().__name__)
 
     def _text(self) -> str:
