@@ -54,7 +54,7 @@ class Kept:
         self.allocator.check()
 
     def take(self, pages: int) -> torch.Tensor:
-        if not isinstance(self.allocator, SWATokenToKVPoolAllocator):
+        if not isinstance(self.pool, SWAKVPool):
             taken: torch.Tensor = self.allocator.alloc(pages * self.size)
             return taken
         tokens = torch.tensor([pages * self.size])
