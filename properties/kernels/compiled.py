@@ -139,7 +139,7 @@ def compile_one(kernel: Any, constexprs: dict[str, Any], target: Any) -> dict[st
         spilled = re.findall(r"\.[sv]gpr_spill_count: +(\d+)", text)
         return {"registers": re.findall(r"\.vgpr_count: +(\d+)", text), "spilled": spilled}
     text = log.getvalue()
-    report = {
+    report: dict[str, Any] = {
         "registers": re.findall(r"Used (\d+) registers", text),
         "spilled": re.findall(r"(\d+) bytes spill (?:stores|loads)", text),
     }
