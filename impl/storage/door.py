@@ -50,6 +50,11 @@ class Door:
 
     # Faults
 
+    def stop_with(self, other: Door) -> None:
+        """Make the faults of both doors one: behind a fault at either, neither writes."""
+        if self.backend == other.backend == "triton":
+            other.deferral = self.deferral
+
     def enter(self, *, captured: bool = False) -> None:
         """Raise what has arrived; the first call says which stream is the pool's."""
         if captured:

@@ -17,7 +17,6 @@ from impl.errors import (
     PoolError,
     Unsupported,
     WrongDtype,
-    WrongShape,
 )
 from impl.kernels.kv_rows import Part, encoded
 from impl.storage.buffers import grouped
@@ -182,9 +181,8 @@ class DSATokenToKVPool(MLATokenToKVPool):
         ):
             if not isinstance(values, torch.Tensor) or values.dtype not in dtypes:
                 faults.append(WrongDtype(f"{call}: {name} must be one of {dtypes}."))
-            elif tuple(values.shape) != (n, width):
-                due = f"{(n, width)}, got {tuple(values.shape)}"
-                faults.append(WrongShape(f"{call}: {name} must be {due}."))
+            else:
+                faults.append(self._place_fault(call, name, values, (n, width)))
         checks.raise_first(faults)
         layer = self.start_layer + local
         keys, scales = (

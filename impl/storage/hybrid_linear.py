@@ -70,7 +70,7 @@ class HybridLinearKVPool:
         return self.full_kv_pool.buffers
 
     def _inner(self, call: str, layer: Any, override: int | None = None) -> int:
-        layer_id = layer_of(layer, override)
+        layer_id = checks.host_int(layer_of(layer, override), "layer_id")
         if layer_id not in self.full_attention_layer_id_mapping:
             known = sorted(self.full_attention_layer_id_mapping)
             raise OutOfRange(f"{call}: layer {layer_id} has no KV, {known} have.")

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import torch
 
 from impl import checks
-from impl.errors import BadLengths, Duplicate, OutOfRange, Unsupported, WrongDtype
+from impl.errors import Duplicate, OutOfRange, Unsupported, WrongDtype
 from impl.host.decls import HostPoolDecl
 from impl.storage.base import CHUNK, Gate, HostCopy, KVCache
+from impl.storage.copies import checked_mask, copy_fault
 from impl.storage.hybrid_linear import full_loc_of
 from impl.storage.mha import MHATokenToKVPool, layer_of
 from impl.storage.swa import BaseSWAKVPool, BufferInfos, translated
@@ -68,6 +69,7 @@ class SWAKVPool(BaseSWAKVPool):
         self.swa_kv_pool: KVCache = make(
             size=size_swa, layer_num=len(swa_attention_layer_ids), **common | dict(swa_kwargs or {})
         )
+        self.full_kv_pool._door.stop_with(self.swa_kv_pool._door)
         self.size, self.size_swa = self.full_kv_pool.size, self.swa_kv_pool.size
         self.page_size, self.dtype = self.full_kv_pool.page_size, self.full_kv_pool.dtype
         self.device = self.full_kv_pool.device
@@ -101,10 +103,11 @@ class SWAKVPool(BaseSWAKVPool):
 
     def _side(self, call: str, layer_id: Any) -> tuple[Any, int, bool]:
         """The pool that a layer is in, its place there, and whether it is a window layer."""
-        if layer_id not in self.layers_mapping:
+        layer = checks.host_int(layer_id, "layer_id")
+        if layer not in self.layers_mapping:
             known = sorted(self.layers_mapping)
-            raise OutOfRange(f"{call}: there is no layer {layer_id} among {known}.")
-        at, is_swa = self.layers_mapping[layer_id]
+            raise OutOfRange(f"{call}: there is no layer {layer} among {known}.")
+        at, is_swa = self.layers_mapping[layer]
         return (self.swa_kv_pool if is_swa else self.full_kv_pool), at, is_swa
 
     def _arrived(self, call: str, layer_id: int) -> tuple[Any, int]:
@@ -190,7 +193,7 @@ class SWAKVPool(BaseSWAKVPool):
         """
         mapping = self._require_map("move_kv_cache")
         self.full_kv_pool.move_kv_cache(tgt_loc, src_loc)
-        target, source = mapping[tgt_loc.to(torch.int64)], mapping[src_loc.to(torch.int64)]
+        target, source = _windows(mapping, tgt_loc), _windows(mapping, src_loc)
         self.swa_kv_pool.move_kv_cache(target.where(source > 0, 0), source)
 
     def get_cpu_copy(
@@ -222,9 +225,10 @@ class SWAKVPool(BaseSWAKVPool):
             raise WrongDtype(f"{call}: a copy is a SWACopy, got {found}. Load what it gave.")
         full, swa, mask = kv_cache_cpu
         slots = self.full_kv_pool._looked_over(full, indices)
-        if mask.shape != slots.shape:
-            raise BadLengths(f"{call}: a mask of {mask.shape[0]} slots for {slots.shape[0]}.")
-        windows = mapping[slots][mask.to(self.device)]
+        saved = checked_mask(call, mask, slots)
+        side = self.swa_kv_pool._by_layer()
+        checks.raise_first([copy_fault(swa, side, torch.split(saved, CHUNK))])
+        windows = mapping[saved]
         back = windows > 0
         kept = back.cpu()
         flat = [[torch.cat([chunk[at] for chunk in layer])[kept] for at in range(len(layer[0]))]
@@ -273,6 +277,14 @@ class SWAKVPool(BaseSWAKVPool):
         """Both sides' findings."""
         swa = [f"{line} (window side)" for line in self.swa_kv_pool.audit()]
         return [*self.full_kv_pool.audit(), *swa]
+
+
+def _windows(mapping: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+    """The window slots of any slots: 0 for padding, and for what isn't there."""
+    ids = slots.to(torch.int64)
+    # the map's last entry is no slot's
+    inside = (ids >= 0) & (ids < mapping.shape[0] - 1)
+    return mapping[ids.where(inside, 0)]
 
 
 def _chunks(rows: Sequence[torch.Tensor], count: int) -> list[list[torch.Tensor]]:

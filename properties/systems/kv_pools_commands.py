@@ -260,7 +260,7 @@ class Move(_OfOne):
     def call(self, model: KVModel, side: KVSide) -> Call:
         target, source = self._moved(side)
         # who moves windows sees to it that they are paired; what a padded lane reads is no matter
-        lanes = [0] * self.padded
+        lanes = [0 if model.config.tame else -2 * lane for lane in range(self.padded)]
         return Call("move_kv_cache", {"tgt_loc": target + lanes, "src_loc": source + lanes})
 
     def settle(self, model: KVModel, side: KVSide, value: Any) -> Faults:
