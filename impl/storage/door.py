@@ -154,6 +154,21 @@ class Door:
             refuse(call, faults + twice(written), ADVICE)
         return indices.to(torch.int64)
 
+    def readable(self, call: str, slots: torch.Tensor) -> torch.Tensor:
+        """Slots int64 [k] to be read, without waiting: those beyond the pool are 0 or refused."""
+        if self.device.type == "cpu" and self.validate and slots.shape[0]:
+            least, most = _extremes(slots)
+            if least < 0 or most >= self.end:
+                found = f"slots {least}..{most} aren't within 0..{self.end - 1}"
+                raise OutOfRange(f"{call}: {found}. Read slots of the pool only.")
+        slots = slots.to(torch.int64)
+        return slots.where((slots >= 0) & (slots < self.end), 0)
+
+    def share(self, other: Door) -> None:
+        """One record of faults with another door: what either has refused is void on both."""
+        if self.backend == other.backend == "triton":
+            self.deferral = other.deferral
+
     def audit(self) -> list[str]:
         """Claims left behind by a call."""
         if self.backend != "triton":
