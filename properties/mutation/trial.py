@@ -116,7 +116,10 @@ POOLS = Suite(
         "performance/test_state_cost.py",
     ),
 )
-KV = Suite((*_fast("kv_pools"), *_slow("kv_pools")), ("test_impl_kv.py", "kernels/test_kv_rows.py"))
+KV = Suite(
+    (*_fast("kv_pools"), *_slow("kv_pools")),
+    ("test_impl_kv.py", "test_impl_kv_arguments.py", "kernels/test_kv_rows.py"),
+)
 HOST = Suite(
     _fast("host_tier"),
     (
