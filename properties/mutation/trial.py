@@ -278,7 +278,7 @@ def _answer(reading: int, seconds: float) -> str | None:
 def _child(mutant: Mutant, writing: int) -> None:
     """Makes the mutant and tries; never returns."""
     try:
-        resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+        resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
         null = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(null, stream)
