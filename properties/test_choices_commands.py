@@ -56,6 +56,7 @@ SELDOM = {
     "load_of_written": 8,
     "transfer_to_busy_device": 8,
     "begin_undrained": 0,
+    "drain": 8,
 }
 
 
@@ -124,7 +125,7 @@ OPENING: dict[str, Callable[[Any], tuple[Command, ...]]] = {
     ),
 }
 # What decides what can follow, and neither side shows: held by actors, sessions, or on the host.
-APART = ("taken", "copied", "parked", "saved", "sessions", "host", "transfers", "over")
+APART = ("taken", "copied", "parked", "saved", "sessions", "host", "transfers", "over", "prompts")
 TINY: dict[str, list[Any]] = {
     "rows": [RowsConfig(size=1, width=1), RowsConfig(size=2, width=1)],
     "token": [TokenConfig(size=n, need_sort=sort) for n in (1, 2) for sort in (False, True)],
