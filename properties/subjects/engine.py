@@ -168,11 +168,11 @@ class Engine:
             self._compute(request, 0, slots)
         return slots
 
-    def hit(self, request: int, source: int, tokens: int, prompt: int) -> list[int] | None:
+    def hit(self, request: int, like: int, tokens: int, prompt: int) -> list[int] | None:
         """A request that begins like another one: what that has written is copied, not computed."""
         slots = self._begin(request, prompt, tokens)
         if slots is not None:
-            found = self._slots(source)[: min(tokens, self._written(source))]
+            found = self._slots(like)[: min(tokens, self._written(like))]
             self.parts.move(slots[: len(found)], found)
             self._compute(request, len(found), slots[len(found) :])
         return slots

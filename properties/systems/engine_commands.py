@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from properties.choices import Choices
@@ -91,7 +91,7 @@ class Hit(Grows):
     weight: ClassVar[int] = 10
 
     request: int
-    source: int
+    like: int
     tokens: int
     prompt: int
 
@@ -101,36 +101,40 @@ class Hit(Grows):
 
     @classmethod
     def draw(cls, choices: Choices, model: EngineModel) -> Hit:
-        source = choices.pick(model.ready)
-        most = model.side.rows[source].length
+        like = choices.pick(model.ready)
+        most = model.side.rows[like].length
         tokens = choices.integer(1, most, (most,))
         return cls(
-            model.next_name, source, tokens, choices.integer(tokens, model.config.width, (tokens,))
+            model.next_name, like, tokens, choices.integer(tokens, model.config.width, (tokens,))
         )
 
     def applies(self, model: EngineModel) -> bool:
         return (
             model.fresh(self.request)
-            and self.source in model.ready
-            and 1 <= self.tokens <= model.side.rows[self.source].length
+            and self.like in model.ready
+            and 1 <= self.tokens <= model.side.rows[self.like].length
             and self.tokens <= self.prompt <= model.config.width
         )
+
+    def simpler(self, earlier: Sequence[Command]) -> Iterator[Command]:
+        yield Admit(self.request, self.prompt)
+        if self.prompt > self.tokens:
+            yield replace(self, prompt=self.tokens)
+        if self.tokens > 1:
+            yield replace(self, tokens=self.tokens - 1)
 
     def parts(self, model: EngineModel, side: EngineSide) -> list[tuple[int, int, int]]:
         return [(self.request, 0, self.tokens)]
 
     def call(self, model: EngineModel, side: EngineSide) -> Call:
-        args = {"request": self.request, "source": self.source, "tokens": self.tokens}
+        args = {"request": self.request, "like": self.like, "tokens": self.tokens}
         return Call("hit", {**args, "prompt": self.prompt})
 
     def settle(self, model: EngineModel, side: EngineSide, value: Any) -> Faults:
         model.know(self.request)
-        copied = side.lines[self.source][: min(self.tokens, side.written(self.source))]
+        copied = side.lines[self.like][: min(self.tokens, side.written(self.like))]
         lines = copied + computed(side, self.request, len(copied), self.tokens)
         return side.begin(self.request, self.prompt, value, lines)
-
-    def broken(self, name: int) -> str:
-        return ""
 
 
 @dataclass(frozen=True)
@@ -210,9 +214,11 @@ class Decode(Grows):
         faults: Faults = []
         for name, slot in zip(self.requests, value, strict=True):
             at = side.rows[name].length
+            line = side.computed(Token(name, at))
             if self.lazy:
                 side.late.append((name, at))
-            side.lines[name].append(side.nothing if self.lazy else side.computed(Token(name, at)))
+                line = side.nothing
+            side.lines[name].append(line)
             faults += side.got(name, [slot])
         return faults
 
@@ -232,12 +238,13 @@ class Flush(Command):
         return Call("flush")
 
     def settle(self, model: EngineModel, side: EngineSide, value: Any) -> Faults:
+        side.dropped = any(name not in side.lines for name, _ in side.late)
         side.write_late([name for name, _ in side.late])
         return []
 
-    def broken(self, name: int) -> str:
-        """A late write that lands elsewhere has gone by a row that is another's."""
-        return "I28"
+    def broken(self, side: EngineSide, name: int) -> str:
+        """Late KV of a request that is gone has gone by a row that is another's."""
+        return "I28" if side.dropped else ""
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class Resume(Grows):
         kept = side.kept.pop(self.request)
         return side.begin(self.request, kept.prompt, value, kept.lines)
 
-    def broken(self, name: int) -> str:
+    def broken(self, side: EngineSide, name: int) -> str:
         return "I38" if name == self.request else ""
 
 
@@ -139,7 +139,7 @@ class LoadLayer(Command):
                 del side.arriving[self.request]
         return []
 
-    def broken(self, name: int) -> str:
+    def broken(self, side: EngineSide, name: int) -> str:
         return "I38" if name == self.request else "I65"
 
 

@@ -54,6 +54,8 @@ class EngineSide(Side):
         self.lines: dict[int, list[Line]] = {}
         #: what is to be written later: request and position
         self.late: list[tuple[int, int]] = []
+        #: whether the last flush had something of a request that is gone
+        self.dropped = False
         self.kept: dict[int, Kept] = {}
         self.arriving: dict[int, Arriving] = {}
         self.used: set[int] = set()
@@ -195,7 +197,7 @@ class EngineModel(SlotModel):
             self._transfer_faults(after, side)
             or super().state_faults(command, before, after, side)
             or self._row_faults(after, side)
-            or self._host_faults(after, side)
+            or self._host_faults(command, after, side)
             or self.content_faults(command, after, side)
         )
 
@@ -211,24 +213,30 @@ class EngineModel(SlotModel):
         return []
 
     def _row_faults(self, after: dict[str, Any], side: EngineSide) -> Faults:
-        """I41: a row has the slots that its request got."""
+        """I41, I31: a row has the slots that its request got; no other is held."""
         for name, slots in after["lines"].items():
             if (due := side.rows[name].slots) != slots:
                 return [("I41", f"the row of request {name} has {slots}, its slots are {due}")]
+        if "rows" in after and len(held := after["rows"]["held"]) > len(side.rows):
+            return [("I31", f"rows {held} are held by {len(side.rows)} requests")]
         if after.get("padding"):
             return [("I56", "something stands in row 0, which is that of padded lanes")]
         return []
 
-    def _host_faults(self, after: dict[str, Any], side: EngineSide) -> Faults:
-        """I34: host slots that are out are those of retracted requests."""
+    def _host_faults(self, command: Command, after: dict[str, Any], side: EngineSide) -> Faults:
+        """I66, I31, I34: host slots that are out are those of retracted requests."""
         if "host" not in after:
             return []
         kept = [each.host for each in side.kept.values()]
         kept += [each.host for each in side.arriving.values()]
-        due = sorted(slot for host in kept for slot in host)
-        if (owned := after["host"]["owned"]) != due:
-            return [("I34", f"host slots {owned} are owned, requests have {due}")]
-        return []
+        due = {slot for host in kept for slot in host}
+        books = after["host"]
+        if command.name() == "clear" and books["issued"]:
+            return [("I66", f"host slots {books['issued']} count as issued")]
+        if (owned := set(books["owned"])) == due:
+            return []
+        number = "I34" if due - owned else "I31"
+        return [(number, f"host slots {sorted(owned)} are owned, requests have {sorted(due)}")]
 
     def content_faults(self, command: Command, after: dict[str, Any], side: EngineSide) -> Faults:
         """I60, I57, and what else a command breaks: each token reads what was written."""
@@ -249,7 +257,7 @@ class EngineModel(SlotModel):
         broken = getattr(command, "broken", None)
         number = "I60" if whose == "poison" else "I57"
         if broken is not None:
-            number = broken(token.request) or number
+            number = broken(side, token.request) or number
         where = f"buffer {buffer} of request {token.request} at position {token.position}"
         return number, f"after {command.name()}: {where} is {whose}: {seen}, {due} is due"
 
