@@ -14,6 +14,7 @@ import torch
 
 from impl import checks, kernels
 from impl.allocators.deferral import Deferral
+from impl.allocators.faults import twice
 from impl.allocators.stream import Stream
 from impl.errors import BadLengths, Duplicate, Fault, OutOfRange, PoolError, Reserved, refuse
 from impl.kernels import device as kernels_of
@@ -207,16 +208,6 @@ def outside(slots: Sequence[int], end: int) -> list[Fault]:
         Fault(OutOfRange, at, f"slot {slot} is beyond {end - 1}, the last one")
         for at, slot in enumerate(slots)
         if slot >= end
-    ]
-
-
-def twice(slots: Sequence[int]) -> list[Fault]:
-    """Slots that are named again."""
-    first_at: dict[int, int] = {}
-    return [
-        Fault(Duplicate, at, f"slot {slot} was named at {first_at[slot]} already")
-        for at, slot in enumerate(slots)
-        if first_at.setdefault(slot, at) < at
     ]
 
 
