@@ -137,6 +137,13 @@ def captured_nowhere() -> Iterator[None]:
         del sys.modules[name]
 
 
+def heads_pool(**arguments: Any) -> Any:
+    """Its pool of heads, which quantises nothing."""
+    # of the recipe only its class is asked for
+    recipe = module("sglang.srt.mem_cache.memory_pool").UnquantizedKVCacheMethod
+    return pool_class("MHATokenToKVPool")(quant_method=object.__new__(recipe), **arguments)
+
+
 def make(config: Any) -> SglangKV:
     """The pool of a config, on the CPU."""
     common: dict[str, Any] = {
@@ -149,10 +156,8 @@ def make(config: Any) -> SglangKV:
             kv_lora_rank=config.rank, qk_rope_head_dim=config.v_dim, **common
         )
         return SglangKV(config, pool)
-    # a recipe that quantises nothing; only its class is asked for
-    recipe = module("sglang.srt.mem_cache.memory_pool").UnquantizedKVCacheMethod
-    pool = pool_class("MHATokenToKVPool")(
+    pool = heads_pool(
         head_num=config.heads, head_dim=config.dim, v_head_dim=config.v_dim,
-        quant_method=object.__new__(recipe), enable_kv_cache_copy=True, **common,
+        enable_kv_cache_copy=True, **common,
     )  # fmt: skip
     return SglangKV(config, pool)
