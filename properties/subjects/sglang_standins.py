@@ -22,8 +22,11 @@ from typing import Any, NoReturn
 #: the classes that the stand-ins are for, by module
 UNDER_TEST: dict[str, tuple[str, ...]] = {
     "sglang.srt.mem_cache.memory_pool": (
+        "HybridLinearKVPool",
         "HybridReqToTokenPool",
+        "KVWriteLoc",
         "MambaPool",
+        "MHATokenToKOnlyPool",
         "MHATokenToKVPool",
         "MLATokenToKVPool",
         "ReqToTokenPool",
@@ -33,6 +36,7 @@ UNDER_TEST: dict[str, tuple[str, ...]] = {
     "sglang.srt.mem_cache.allocator.swa": ("SWATokenToKVPoolAllocator",),
     "sglang.srt.mem_cache.base_swa_memory_pool": ("BaseSWAKVPool",),
     "sglang.srt.mem_cache.pool_host.base": ("HostKVCache",),
+    "sglang.srt.mem_cache.swa_memory_pool": ("SWAKVPool",),
     "sglang.srt.configs.mamba_utils": (
         "KimiLinearCacheParams",
         "KimiLinearStateShape",
