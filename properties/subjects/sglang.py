@@ -117,7 +117,7 @@ def make(system: str, config: Any, *, exposed: str = "") -> Subject:
     if system == "state_pools":
         return sglang_states.make(config)
     if system == "kv_pools":
-        return sglang_kv.make(config)
+        return sglang_kv.make(config, exposed=exposed)
     if system == "state_slots":
         from sglang.srt.mem_cache.allocator.mamba import MambaSlotAllocator
 

@@ -22,8 +22,11 @@ from typing import Any, NoReturn
 #: the classes that the stand-ins are for, by module
 UNDER_TEST: dict[str, tuple[str, ...]] = {
     "sglang.srt.mem_cache.memory_pool": (
+        "HybridLinearKVPool",
         "HybridReqToTokenPool",
+        "KVWriteLoc",
         "MambaPool",
+        "MHATokenToKOnlyPool",
         "MHATokenToKVPool",
         "MLATokenToKVPool",
         "ReqToTokenPool",
@@ -33,6 +36,7 @@ UNDER_TEST: dict[str, tuple[str, ...]] = {
     "sglang.srt.mem_cache.allocator.swa": ("SWATokenToKVPoolAllocator",),
     "sglang.srt.mem_cache.base_swa_memory_pool": ("BaseSWAKVPool",),
     "sglang.srt.mem_cache.pool_host.base": ("HostKVCache",),
+    "sglang.srt.mem_cache.swa_memory_pool": ("SWAKVPool",),
     "sglang.srt.configs.mamba_utils": (
         "KimiLinearCacheParams",
         "KimiLinearStateShape",
@@ -41,8 +45,12 @@ UNDER_TEST: dict[str, tuple[str, ...]] = {
         "Mamba2StateShape",
     ),
 }
-#: imported by methods of theirs, when they are called
-LATER = ("sglang.srt.mem_cache.mamba_checkpoint_pool",)
+#: imported with the first of them: by methods of theirs when they are called, or of their kind
+WITH_THEM = (
+    "sglang.srt.mem_cache.memory_pool",
+    "sglang.srt.mem_cache.mamba_checkpoint_pool",
+    "sglang.srt.mem_cache.swa_memory_pool",
+)
 #: packages that import all of their modules first, which need transformers and much else
 SHELLS = ("sglang.srt.configs", "sglang.srt.layers", "sglang.srt.layers.dcp")
 #: modules of those packages → the classes and functions that the pools import from there
@@ -67,7 +75,7 @@ def module(name: str) -> ModuleType:
 
 
 def _imported(name: str) -> ModuleType:
-    for other in LATER:
+    for other in WITH_THEM:
         importlib.import_module(other)
     return importlib.import_module(name)
 

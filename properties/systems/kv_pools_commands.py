@@ -494,7 +494,8 @@ class Report(OfKV):
         found = ["get_kv_size_bytes", "get_contiguous_buf_infos"]
         if model.config.has_index or model.config.kind == "swa":
             found.append("get_state_buf_infos")
-        return found + ["get_kv_layer_ids"] * (model.config.kind == "hybrid")
+        found += ["get_kv_layer_ids"] * (model.config.kind == "hybrid")
+        return [method for method in found if method in model.calls]
 
     @classmethod
     def draw(cls, choices: Choices, model: KVModel) -> Report:
