@@ -18,7 +18,7 @@ from impl import (
     PoolError,
     SWAKVPool,
 )
-from impl.errors import OutOfRange
+from impl.errors import OutOfRange, Unsupported
 from impl.storage.swa_kv import SWACopy
 from properties.test_backends import require
 
@@ -265,14 +265,22 @@ def test_a_refused_move_moves_no_window(backend: str, target: list[int], source:
     assert pool.swa_kv_pool.snapshot() != before
 
 
+def test_both_sides_have_one_backend() -> None:
+    """Else one would go on where the other has stopped."""
+    require("triton")
+    with pytest.raises(Unsupported, match="one side has backend torch, the other triton"):
+        windows(full_kwargs={"backend": "triton"}, swa_kwargs={"backend": "torch"})
+
+
 def test_a_read_beyond_the_pool_reads_the_first_row() -> None:
     """Where nobody looks at slots; on a CPU somebody does."""
-    pool = MAKERS["latents"]()
-    pool.set_kv_buffer(0, LOC, ROWS)
-    loc = torch.tensor([4, 12, -1])
-    with pytest.raises(OutOfRange, match=r"slots -1\.\.12 aren't within 0\.\.11"):
-        pool.get_mla_kv_buffer(0, loc)
-    unchecked = MAKERS["latents"](validate=False)
-    unchecked.set_kv_buffer(0, LOC, ROWS)
-    nope, _ = unchecked.get_mla_kv_buffer(0, loc)
-    assert nope[:, 0, 0].tolist() == [1.0, 0.0, 0.0]
+    loc, written = torch.tensor([8, 9, -1]), torch.arange(1, 9)
+    for validate in (True, False):
+        pool = MAKERS["latents"](page_size=1, validate=validate)
+        pool.set_kv_buffer(0, written, torch.ones(8, 1, 6))
+        if validate:
+            with pytest.raises(OutOfRange, match=r"slots -1\.\.9 aren't within 0\.\.8"):
+                pool.get_mla_kv_buffer(0, loc)
+        else:
+            nope, _ = pool.get_mla_kv_buffer(0, loc)
+            assert nope[:, 0, 0].tolist() == [1.0, 0.0, 0.0]

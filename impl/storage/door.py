@@ -16,7 +16,16 @@ from impl import checks, kernels
 from impl.allocators.deferral import Deferral
 from impl.allocators.faults import twice
 from impl.allocators.stream import Stream
-from impl.errors import BadLengths, Duplicate, Fault, OutOfRange, PoolError, Reserved, refuse
+from impl.errors import (
+    BadLengths,
+    Duplicate,
+    Fault,
+    OutOfRange,
+    PoolError,
+    Reserved,
+    Unsupported,
+    refuse,
+)
 from impl.kernels import device as kernels_of
 from impl.kernels import kv_rows as torch_form
 from impl.kernels.arrays import host_array
@@ -166,8 +175,14 @@ class Door:
         return slots.where((slots >= 0) & (slots < self.end), 0)
 
     def share(self, other: Door) -> None:
-        """One record of faults with another door: what either has refused is void on both."""
-        if self.backend == other.backend == "triton":
+        """One record of faults with another door: what either has refused is void on both.
+
+        `Unsupported` where one defers faults and the other doesn't.
+        """
+        if self.backend != other.backend:
+            found = f"one side has backend {self.backend}, the other {other.backend}"
+            raise Unsupported(f"{found}. Give both the same.")
+        if self.backend == "triton":
             self.deferral = other.deferral
 
     def audit(self) -> list[str]:
