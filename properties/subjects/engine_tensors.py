@@ -18,8 +18,9 @@ from impl.host.transfers import Load
 from impl.rows import ReqToTokenPool
 from properties.commands import Call
 from properties.invariants import violation
-from properties.subjects.engine import Engine, Token
+from properties.subjects.engine import Engine
 from properties.subjects.engine_content import PARTS, numbers, poison, source_of
+from properties.subjects.engine_parts import Token
 from properties.subjects.protocol import TensorSubject
 
 INTS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
