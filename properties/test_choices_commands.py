@@ -125,7 +125,18 @@ OPENING: dict[str, Callable[[Any], tuple[Command, ...]]] = {
     ),
 }
 # What decides what can follow, and neither side shows: held by actors, sessions, or on the host.
-APART = ("taken", "copied", "parked", "saved", "sessions", "host", "transfers", "over", "prompts")
+APART = (
+    "taken",
+    "copied",
+    "parked",
+    "saved",
+    "sessions",
+    "host",
+    "transfers",
+    "over",
+    "prompts",
+    "kept",
+)
 TINY: dict[str, list[Any]] = {
     "rows": [RowsConfig(size=1, width=1), RowsConfig(size=2, width=1)],
     "token": [TokenConfig(size=n, need_sort=sort) for n in (1, 2) for sort in (False, True)],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from properties.subjects.engine import NOISE, Token
+from properties.subjects.engine_parts import NOISE, Token
 from reference.storage.floats import encode, size_bytes
 
 Row = list[int]

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from properties.commands import Call
-from properties.subjects.engine import Engine, Token
+from properties.subjects.engine import Engine
 from properties.subjects.engine_content import PARTS, codes, poison, source_of
+from properties.subjects.engine_parts import Token
 from reference import PagedTokenToKVPoolAllocator, ReqToTokenPool
 from reference.host import HostPool, Load
 from reference.storage import MHATokenToKVPool, MLATokenToKVPool

@@ -18,8 +18,9 @@ from impl.host.transfers import Load
 from impl.rows import ReqToTokenPool
 from properties.commands import Call
 from properties.invariants import violation
-from properties.subjects.engine import Engine, Token
+from properties.subjects.engine import Engine
 from properties.subjects.engine_content import PARTS, numbers, poison, source_of
+from properties.subjects.engine_parts import Token
 from properties.subjects.protocol import TensorSubject
 
 INTS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
@@ -88,7 +89,11 @@ class EngineSubject(TensorSubject):
 
     def call(self, call: Call) -> Any:
         self.lent, self.passed = [], []
-        value = getattr(self.engine, call.method)(**call.args)
+        try:
+            value = getattr(self.engine, call.method)(**call.args)
+        except PoolError:
+            self._recover()
+            raise
         for memory, ids in self.passed:
             if memory.tolist() != ids:
                 raise violation("I54", f"{call.method} wrote to arguments")
@@ -96,12 +101,16 @@ class EngineSubject(TensorSubject):
 
     def settle(self) -> None:
         """What a call deferred is raised behind it; the parts go on."""
-        for part in (self.allocator, self.pool):
-            try:
-                part.check()
-            except PoolError:
-                part.recover()
-                raise
+        try:
+            self.allocator.check()
+            self.pool.check()
+        except PoolError:
+            self._recover()
+            raise
+
+    def _recover(self) -> None:
+        self.allocator.recover()
+        self.pool.recover()
 
     def observe(self) -> dict[str, Any]:
         running = self.engine.running

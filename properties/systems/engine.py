@@ -11,7 +11,7 @@ from typing import Any
 from properties.choices import Choices
 from properties.subjects.engine import Engine
 from properties.subjects.engine_reference import EngineReference
-from properties.systems import engine_commands, engine_host
+from properties.systems import engine_commands, engine_ends, engine_host, engine_misuse
 from properties.systems.engine_model import SITUATIONS, EngineLockstep, EngineModel
 from properties.systems.kv_pools import DTYPES
 from properties.systems.system import Limits, System, allowed
@@ -134,7 +134,12 @@ class EngineConfig:
 ENGINE = System(
     name="engine",
     config=EngineConfig,
-    commands=(*engine_commands.LEGAL, *engine_host.LEGAL),
+    commands=(
+        *engine_commands.LEGAL,
+        *engine_ends.LEGAL,
+        *engine_host.LEGAL,
+        *engine_misuse.MISUSE,
+    ),
     situations=SITUATIONS,
     reference=EngineReference,
     model=EngineModel,

@@ -12,8 +12,8 @@ from typing import Any
 from properties.commands import Call, Command, Outcome
 from properties.invariants import violation
 from properties.lockstep import Lockstep
-from properties.subjects.engine import Token
 from properties.subjects.engine_content import PARTS, Row, codes, poison
+from properties.subjects.engine_parts import Token
 from properties.systems.slot_model import Faults, Side, SlotModel
 
 RECYCLED, LATE, IN_FLIGHT = "a page was another's", "late writes", "a transfer under way"
