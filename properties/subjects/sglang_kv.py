@@ -7,7 +7,6 @@ all types hold them: beyond their range torch, which converts there, has other a
 
 from __future__ import annotations
 
-import importlib
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -16,13 +15,13 @@ import torch
 from properties.commands import Call
 from properties.subjects.kv_pools import KVPools, codes
 from properties.subjects.kv_pools_reference import Content, dtype_of, normal, shown
-from properties.subjects.sglang_kv_pools import by_indexing, captured_nowhere, pool_of
+from properties.subjects.sglang_kv_pools import alone, by_indexing, captured_nowhere, pool_of
 from properties.subjects.sglang_standins import pool_class
 
 #: configs that it has: heads, keys alone, latents, hybrid, windows
 FAMILIES = (0, 1, 2, 5, 6)
 LIMITS: dict[str, tuple[Any, ...]] = {"family": FAMILIES, "tame": (True,)}
-#: on a CPU: its store of latents from two parts is a kernel's alone
+#: on a CPU: what only a kernel does, of numbers as wide as models have them, see `sglang_dsa`
 _POOLED = frozenset(
     {
         "set_kv_buffer", "move_kv_cache", "get_cpu_copy", "load_cpu_copy",
@@ -84,11 +83,7 @@ class SglangKV(KVPools):
         pool.layer_transfer_counter = self.gate
 
     def call(self, call: Call) -> Any:
-        parallel = importlib.import_module("sglang.srt.runtime_context").get_parallel()
-        with (
-            captured_nowhere(),
-            parallel.override(dcp_enabled=False, attn_dcp_size=1, attn_dcp_rank=0),
-        ):
+        with captured_nowhere(), alone():
             return super().call(call)
 
     def settle(self) -> None:

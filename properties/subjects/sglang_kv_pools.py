@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -27,6 +28,15 @@ def captured_nowhere() -> Iterator[None]:
         yield
     finally:
         del sys.modules[name]
+
+
+def alone() -> AbstractContextManager[Any]:
+    """What its latents ask for: this process has all of a batch."""
+    parallel = importlib.import_module("sglang.srt.runtime_context").get_parallel()
+    found: AbstractContextManager[Any] = parallel.override(
+        dcp_enabled=False, attn_dcp_size=1, attn_dcp_rank=0
+    )
+    return found
 
 
 def heads_pool(**arguments: Any) -> Any:
