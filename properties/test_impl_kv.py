@@ -31,9 +31,10 @@ from impl.errors import (
     WrongDtype,
     WrongShape,
 )
-from impl.storage.base import CHUNK, Regions
+from impl.storage.base import Regions
 from impl.storage.buffers import KVBuffer
-from impl.storage.dsa import calculate_mla_kv_cache_dim
+from impl.storage.host_copy import CHUNK
+from impl.storage.packed import calculate_mla_kv_cache_dim
 from impl.storage.swa_kv import SWACopy
 
 E4M3 = torch.float8_e4m3fn

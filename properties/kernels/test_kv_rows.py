@@ -183,7 +183,7 @@ def test_the_largest_slot_of_a_large_pool(backend: str) -> None:
     """200 GiB of rows of 576 bytes, of which only pages that are written to become real."""
     row = 576
     slots = 200 * GIB // row
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE
+    flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | NORESERVE
     with mmap.mmap(-1, slots * row, flags=flags) as memory:
         rows = torch.frombuffer(memory, dtype=torch.uint8).view(slots, row)
         buffer = plain("latent", 0, rows)

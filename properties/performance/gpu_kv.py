@@ -19,7 +19,7 @@ from impl import (
     MLATokenToKVPool,
     PoolError,
 )
-from impl.storage.dsa import calculate_mla_kv_cache_dim
+from impl.storage.packed import calculate_mla_kv_cache_dim
 from properties.performance.gpu_common import Save, busy, capture, require, waits
 
 SIZE, PAGE_SIZE, LAYERS = 64, 4, 3

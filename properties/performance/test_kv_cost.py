@@ -23,7 +23,7 @@ from impl import (
     SWAKVPool,
 )
 from impl.allocators import deferral
-from impl.storage.dsa import calculate_mla_kv_cache_dim
+from impl.storage.packed import calculate_mla_kv_cache_dim
 from properties.performance.counting import Count, Counting
 from properties.performance.test_cost import PinnedMailbox
 from properties.subjects.impl import default_device

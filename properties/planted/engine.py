@@ -1,0 +1,78 @@
+"""Bugs of an engine, where rows, allocator, pool and host tier meet; `impl` is as it should be.
+
+Spec: `spec/core.md` §2, §7; `spec/interleave_hisparse_host_prefix.md` §4, §5.
+"""
+
+from __future__ import annotations
+
+from properties.planted.bug import Bug
+from properties.planted.edit import edit
+
+ENGINE = "engine"
+OF = "properties.subjects.engine:Engine"
+PARTS = "properties.subjects.engine_tensors"
+HOSTED = {"host_pages": (2, 4, 6)}
+
+BUGS = (
+    Bug("a late write goes by a row that is another's", ENGINE, "I28", edit(
+        f"{OF}.flush", " if self.parts.is_current(each.handle)", "",
+    ), entry=2, limits={"rows": (1, 2), "pages": (2, 3, 4)}),
+    Bug("a prefix hit copies what isn't written yet", ENGINE, "I60", edit(
+        f"{OF}.hit", "min(tokens, self._written(like))", "tokens",
+    ), entry=61),
+    Bug("pages go back while a transfer writes to them", ENGINE, "I65", edit(
+        f"{OF}.abort", "if self.parts.in_transfer(slots):", "if False:",
+    ), entry=65, limits=HOSTED),
+    Bug("a flush of everything forgets the host tier", ENGINE, "I66", edit(
+        f"{PARTS}:EngineSubject.clear", "self.host.slots.clear()", "pass",
+    ), entry=56, limits=HOSTED),
+    Bug("padded lanes aim at a live row", ENGINE, "I57", edit(
+        f"{OF}._write", "lanes + [NOWHERE] * padded", "lanes + lanes[:1] * padded",
+    )),
+    Bug("a chunk is computed for positions that are one too far", ENGINE, "I57", edit(
+        f"{OF}.prefill", "self._compute(request, start, slots)",
+        "self._compute(request, start + 1, slots)",
+    )),
+    Bug("a chunk's slots begin one too early in the row", ENGINE, "I41", edit(
+        f"{OF}._grow", "of.length, slots)", "max(0, of.length - 1), slots)",
+    )),
+    Bug("slots of a batch go to the wrong requests", ENGINE, "I41", edit(
+        f"{OF}.decode", "for of, slot in zip(batch, slots, strict=True)",
+        "for of, slot in zip(batch, slots[::-1], strict=True)",
+    )),
+    Bug("a resume reads the host in reverse", ENGINE, "I38", edit(
+        f"{OF}.begin_resume", "begin_load(host[: len(slots)], slots)",
+        "begin_load(host[: len(slots)], slots[::-1])",
+    ), limits=HOSTED),
+    Bug("a backup is taken before the last write", ENGINE, "I38", edit(
+        f"{OF}.retract", "self._write_late(of)", "pass",
+        "self.saved[request] =", "self._write_late(of)\n    self.saved[request] =",
+    )),
+    Bug("a retraction gives pages back before they are copied", ENGINE, "I38", edit(
+        f"{OF}.retract", "copy = None if to_host",
+        "self._release([request])\n    copy = None if to_host",
+        "length, copy, host)\n    self._release([request])", "length, copy, host)",
+    )),
+    Bug("a resumed request keeps its host slots", ENGINE, "I31", edit(
+        f"{OF}.load_layer", "self.parts.free_host(load.host)", "pass",
+    ), limits=HOSTED),
+    Bug("an abort of a retracted request forgets its host slots", ENGINE, "I31", edit(
+        f"{OF}.abort", "self.parts.free_host(host)", "pass",
+    ), limits=HOSTED),
+    Bug("an abort under a transfer forgets the row", ENGINE, "I31", edit(
+        f"{OF}.abort", "self.parts.give_row(self.running.pop(request))",
+        "self.running.pop(request)",
+    ), limits=HOSTED),
+    Bug("pages of an aborted request are never drained", ENGINE, "I2", edit(
+        f"{OF}.drain", "self._give(slots)", "pass",
+    ), limits=HOSTED),
+    Bug("a replay writes the values of the one before", ENGINE, "I57", edit(
+        f"{PARTS}:FixedStore.__call__", "self._values.copy_(values)",
+        "self._values[:, :, :-1].copy_(values[:, :, 1:])",
+    ), limits={"captured": (True,)}),
+    Bug("a replay aims at the lanes of the one before", ENGINE, "I60", edit(
+        f"{PARTS}:FixedStore.__call__", "self._lanes.copy_(lanes)\n",
+        "before = self._lanes.clone()\n    self._lanes.copy_(lanes)\n",
+        "self._run()", "self._store(*before, self._values)",
+    ), also=("I57", "I28"), limits={"captured": (True,)}),
+)  # fmt: skip

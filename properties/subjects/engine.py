@@ -1,0 +1,378 @@
+"""A small engine: what ties rows, an allocator, a pool of KV and a host tier together.
+
+Requests with prompts are admitted, prefilled in chunks, decoded in padded batches, retracted to the
+host, resumed under other slots, aborted and finished. It computes nothing: the KV of a token says
+which request's it is, at which position, in which layer. It knows no tensors, so that reference and
+subjects have one engine; what its parts are, `Parts` says.
+
+Spec: `spec/core.md` §2, §4, §7, §8; `spec/interleave_hisparse_host_prefix.md` §4, §5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, NamedTuple, Protocol
+
+#: how many lanes a decode has; those that are left over are padded
+BATCHES = (1, 2, 4)
+#: what a padded lane aims at: row 0, whose slots are 0
+NOWHERE = (0, 0)
+
+
+class Token(NamedTuple):
+    """Whose KV it is, and at which position."""
+
+    request: int
+    position: int
+
+
+#: what a padded lane is given
+NOISE = Token(-1, -1)
+
+
+class Transfer(Protocol):
+    """A load under way, layer by layer."""
+
+    def layer(self, layer: int) -> None: ...
+
+    def finish(self) -> None: ...
+
+    def cancel(self) -> None: ...
+
+
+class Parts(Protocol):
+    """What an engine works with; slots and rows are plain ints."""
+
+    def free_rows(self) -> int: ...
+
+    def take_row(self, request: Any) -> None: ...
+
+    def give_row(self, request: Any) -> None: ...
+
+    def handle(self, row: int) -> tuple[int, int]: ...
+
+    def is_current(self, handle: tuple[int, int]) -> bool: ...
+
+    def put(self, handle: tuple[int, int], start: int, slots: list[int]) -> None: ...
+
+    def lines(self, spans: Sequence[tuple[int, int]]) -> list[list[int]]:
+        """Of each (row, length) the slots that stand in the table."""
+
+    def extend(self, prefix: int, length: int, last: int) -> list[int] | None: ...
+
+    def decode(self, lengths: list[int], lasts: list[int]) -> list[int] | None: ...
+
+    def free(self, slots: list[int]) -> None: ...
+
+    def free_group(self) -> AbstractContextManager[Any]: ...
+
+    def store(self, slots: list[int], tokens: Sequence[Token]) -> None:
+        """The KV of tokens in all layers."""
+
+    def store_lanes(self, lanes: list[tuple[int, int]], tokens: Sequence[Token]) -> None:
+        """The same where the table says, by (row, position); slot 0 is nobody's."""
+
+    def move(self, target: list[int], source: list[int]) -> None: ...
+
+    def poison(self, slots: Sequence[int]) -> None:
+        """Whoever reads these slots before he has written them sees it."""
+
+    def copy(self, slots: list[int]) -> Any: ...
+
+    def restore(self, copy: Any, slots: list[int]) -> None: ...
+
+    def alloc_host(self, count: int) -> list[int] | None: ...
+
+    def free_host(self, host: list[int]) -> None: ...
+
+    def backup(self, host: list[int], slots: list[int]) -> None: ...
+
+    def begin_load(self, host: list[int], slots: list[int]) -> Transfer: ...
+
+    def in_transfer(self, slots: list[int]) -> bool:
+        """Whether a transfer reads or writes some of these slots."""
+
+    def clear(self) -> None:
+        """Rows, slots and host slots are all free."""
+
+
+class Running:
+    """A request that has a row: what the row pool sees of it, and its prompt."""
+
+    def __init__(self, prompt: int) -> None:
+        self.kv = SimpleNamespace(req_pool_idx=None, kv_allocated_len=0, holds_kv=False)
+        self.prompt = prompt
+        self.handle = NOWHERE
+
+    @property
+    def length(self) -> int:
+        """Tokens that have slots."""
+        found: int = self.kv.kv_allocated_len
+        return found
+
+
+class Saved(NamedTuple):
+    """A retracted request: a copy of the pool's, or host slots of the host tier's."""
+
+    prompt: int
+    length: int
+    copy: Any
+    host: list[int]
+
+
+class Late(NamedTuple):
+    """KV of a token that is written later, through the row that its request had."""
+
+    handle: tuple[int, int]
+    token: Token
+
+
+@dataclass
+class Load:
+    """A request's KV on its way from the host."""
+
+    transfer: Transfer
+    host: list[int]
+    slots: list[int]
+    layers: list[int]
+
+
+class Engine:
+    """Requests by name; `layers` are those of the pool. What is short is None, and changes nothing.
+
+    Slots that were handed out come back as results, of a retraction host slots.
+    """
+
+    def __init__(self, parts: Parts, page_size: int, pages: int, chunk: int, layers: range) -> None:
+        self.parts = parts
+        self.page_size, self.pages = page_size, pages
+        self.chunk = chunk
+        self.layers = layers
+        self.running: dict[int, Running] = {}
+        self.saved: dict[int, Saved] = {}
+        self.loads: dict[int, Load] = {}
+        #: aborted requests → slots that a transfer still writes to
+        self.draining: dict[int, list[int]] = {}
+        self.late: list[Late] = []
+        self._poison_all()
+
+    # Growth
+
+    def admit(self, request: int, prompt: int) -> list[int] | None:
+        """A row, and slots for the first chunk of a prompt, which is computed."""
+        slots = self._begin(request, prompt, min(prompt, self.chunk))
+        if slots is not None:
+            self._compute(request, 0, slots)
+        return slots
+
+    def hit(self, request: int, like: int, tokens: int, prompt: int) -> list[int] | None:
+        """A request that begins like another one: what that has written is copied, not computed."""
+        slots = self._begin(request, prompt, tokens)
+        if slots is not None:
+            found = self._slots(like)[: min(tokens, self._written(like))]
+            self.parts.move(slots[: len(found)], found)
+            self._compute(request, len(found), slots[len(found) :])
+        return slots
+
+    def prefill(self, request: int) -> list[int] | None:
+        """The next chunk of a prompt."""
+        of = self.running[request]
+        self.parts.take_row(of)  # who has a row keeps it
+        start, end = of.length, min(of.length + self.chunk, of.prompt)
+        slots = self.parts.extend(start, end, self._slots(request)[-1])
+        if slots is not None:
+            self._grow(of, slots)
+            self._compute(request, start, slots)
+        return slots
+
+    def decode(self, requests: Sequence[int], lazy: bool) -> list[int] | None:
+        """A token for each request; `lazy`: its KV is written by the next `flush`."""
+        batch = [self.running[name] for name in requests]
+        lines = self.parts.lines([(of.handle[0], of.length) for of in batch])
+        lengths = [of.length + 1 for of in batch]
+        slots = self.parts.decode(lengths, [line[-1] for line in lines])
+        if slots is None:
+            return None
+        for of, slot in zip(batch, slots, strict=True):
+            self._grow(of, [slot])
+        self.late += [
+            Late(of.handle, Token(name, of.length - 1))
+            for name, of in zip(requests, batch, strict=True)
+        ]
+        if not lazy:
+            self._write([self.late.pop() for _ in batch])
+        return slots
+
+    def flush(self) -> None:
+        """What was to be written later is written, unless the row has gone to somebody else."""
+        late, self.late = self.late, []
+        self._write([each for each in late if self.parts.is_current(each.handle)])
+
+    # Ends
+
+    def finish(self, requests: Sequence[int], grouped: bool) -> None:
+        """Rows and pages of requests go back; `grouped`: the pages together."""
+        if grouped:
+            with self.parts.free_group():
+                self._release(requests)
+        else:
+            self._release(requests)
+
+    def abort(self, request: int) -> None:
+        """A request ends, wherever it is; pages that a transfer writes to stay until `drain`."""
+        if request in self.saved:
+            if host := self.saved.pop(request).host:
+                self.parts.free_host(host)
+        elif request in self.loads:
+            slots = self._slots(request)
+            self.parts.give_row(self.running.pop(request))
+            if self.parts.in_transfer(slots):
+                self.draining[request] = slots
+            else:
+                self._give(slots)
+        else:
+            self._release([request])
+
+    def clear(self) -> None:
+        """Everything is empty; no transfer may be under way."""
+        self.parts.clear()
+        self.running.clear()
+        self.saved.clear()
+        self._poison_all()
+
+    # The host
+
+    def retract(self, request: int, to_host: bool) -> list[int] | None:
+        """A request goes to the host: to slots of the host tier, or as a copy."""
+        of, slots, host = self.running[request], self._slots(request), list[int]()
+        if to_host:
+            taken = self.parts.alloc_host(-(-len(slots) // self.page_size) * self.page_size)
+            if taken is None:
+                return None
+            host = taken
+        self._write_late(of)
+        copy = None if to_host else self.parts.copy(slots)
+        if to_host:
+            self.parts.backup(host[: len(slots)], slots)
+        self.saved[request] = Saved(of.prompt, of.length, copy, host)
+        self._release([request])
+        return host
+
+    def resume(self, request: int) -> list[int] | None:
+        """A retracted request comes back, under other slots."""
+        saved = self.saved[request]
+        slots = self.begin_resume(request) if saved.host else self._again(request)
+        if slots is None:
+            return None
+        if saved.host:
+            for _ in self.layers:
+                self.load_layer(request)
+        else:
+            self.parts.restore(saved.copy, slots)
+        return slots
+
+    def begin_resume(self, request: int) -> list[int] | None:
+        """The same of a request in the host tier, whose layers arrive one by one."""
+        host = self.saved[request].host
+        slots = self._again(request)
+        if slots is not None:
+            transfer = self.parts.begin_load(host[: len(slots)], slots)
+            self.loads[request] = Load(transfer, host, slots, list(self.layers))
+        return slots
+
+    def load_layer(self, request: int) -> None:
+        """The next layer arrives, also of one that was aborted: who copies doesn't know."""
+        load = self.loads[request]
+        load.transfer.layer(load.layers.pop(0))
+        if not load.layers and request in self.running:
+            del self.loads[request]
+            load.transfer.finish()
+            self.parts.free_host(load.host)
+
+    def drain(self, request: int) -> None:
+        """The transfer of an aborted request is over: now its pages go back."""
+        load = self.loads.pop(request)
+        load.transfer.cancel()
+        self.parts.free_host(load.host)
+        if slots := self.draining.pop(request, None):
+            self._give(slots)
+
+    # What they have in common
+
+    def _begin(self, request: int, prompt: int, count: int) -> list[int] | None:
+        """A row and slots for the first tokens, or neither."""
+        if not self.parts.free_rows():
+            return None
+        slots = self.parts.extend(0, count, -1)
+        if slots is not None:
+            of = self.running[request] = Running(prompt)
+            self.parts.take_row(of)
+            of.handle = self.parts.handle(of.kv.req_pool_idx)
+            self._grow(of, slots)
+        return slots
+
+    def _again(self, request: int) -> list[int] | None:
+        """Row and slots of a retracted request."""
+        saved = self.saved[request]
+        slots = self._begin(request, saved.prompt, saved.length)
+        if slots is not None:
+            del self.saved[request]
+        return slots
+
+    def _grow(self, of: Running, slots: list[int]) -> None:
+        """New slots stand behind the others in the row."""
+        self.parts.put(of.handle, of.length, slots)
+        of.kv.kv_allocated_len += len(slots)
+        of.kv.holds_kv = True
+
+    def _compute(self, request: int, start: int, slots: list[int]) -> None:
+        """The KV of the tokens from a position on."""
+        tokens = [Token(request, at) for at in range(start, start + len(slots))]
+        if tokens:
+            self.parts.store(slots, tokens)
+
+    def _slots(self, request: int) -> list[int]:
+        """A request's slots, by the table."""
+        of = self.running[request]
+        (found,) = self.parts.lines([(of.handle[0], of.length)])
+        return found
+
+    def _written(self, request: int) -> int:
+        """How many of a request's first tokens have been written."""
+        of = self.running[request]
+        late = [each.token.position for each in self.late if each.handle == of.handle]
+        return min(late, default=of.length)
+
+    def _write(self, late: Sequence[Late]) -> None:
+        """Writes through the table, in padded batches."""
+        for at in range(0, len(late), BATCHES[-1]):
+            part = late[at : at + BATCHES[-1]]
+            padded = next(size for size in BATCHES if size >= len(part)) - len(part)
+            lanes = [(each.handle[0], each.token.position) for each in part]
+            tokens = [each.token for each in part] + [NOISE] * padded
+            self.parts.store_lanes(lanes + [NOWHERE] * padded, tokens)
+
+    def _write_late(self, of: Running) -> None:
+        """What was to be written later for a request is written now."""
+        self._write([each for each in self.late if each.handle == of.handle])
+        self.late = [each for each in self.late if each.handle != of.handle]
+
+    def _release(self, requests: Sequence[int]) -> None:
+        for name in requests:
+            slots = self._slots(name)
+            self.parts.give_row(self.running.pop(name))
+            self._give(slots)
+
+    def _give(self, slots: list[int]) -> None:
+        """Pages go back, poisoned."""
+        self.parts.free(slots)
+        size = self.page_size
+        pages = dict.fromkeys(slot // size for slot in slots)
+        self.parts.poison([at for page in pages for at in range(page * size, (page + 1) * size)])
+
+    def _poison_all(self) -> None:
+        size = self.page_size
+        self.parts.poison(range(size, (self.pages + 1) * size))
