@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from properties.commands import Command
 from properties.minimize import minimize
+from properties.probe import Prober
 from properties.seeded import Plan, run_steps
 from properties.subjects import Factory
 from properties.subjects import sglang as adapter
-from properties.subjects.sglang_kv import FAMILIES, FOUND
+from properties.subjects.sglang_kv import FAMILIES, FOUND, MISUSE
 from properties.systems import SYSTEMS
 from properties.systems.kv_pools import KINDS
 
@@ -46,3 +48,32 @@ def test_what_the_table_says_is_found(sglang: Factory, method: str) -> None:
     minimal = minimize(finding.trace, exposed)
     assert len(minimal.commands) <= MOST_COMMANDS, minimal.dumps()
     assert method in minimal.commands[-1].methods
+
+
+MISUSED = [command for command in KV_POOLS.commands if command.misuse]
+#: misuse of what SGLang's pools on a CPU haven't got: index keys
+OURS_ONLY = frozenset({"no_index_keys"})
+
+
+@pytest.fixture(scope="module")
+def prober(sglang: Factory) -> Prober:
+    """One that keeps its states."""
+    factory = replace(sglang, known=frozenset())
+    return Prober(Plan(system=KV_POOLS, factory=factory, seed=1, misuse=True))
+
+
+@pytest.mark.misuse
+@pytest.mark.parametrize("command", MISUSED, ids=[command.name() for command in MISUSED])
+def test_misuse_is_met_as_the_table_says(prober: Prober, command: type[Command]) -> None:
+    """Each misuse breaks the invariant of its entry at once, or is refused with no byte changed."""
+    assert bool(prober.ways(command)) == (command.name() not in OURS_ONLY)
+    finding = prober.probe(command)
+    found = finding.violation.number if finding else None
+    assert found == MISUSE.get(command.name())
+    if finding is not None:
+        assert len(finding.trace.commands) == 1
+
+
+def test_the_table_names_commands_that_exist() -> None:
+    """Every entry is about a misuse that is searched for."""
+    assert set(MISUSE) <= {command.name() for command in MISUSED} - OURS_ONLY

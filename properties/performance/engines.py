@@ -119,7 +119,7 @@ class Sglang(Engine):
         return made
 
     def heads(self, size: int, page_size: int, layers: int) -> Any:
-        from properties.subjects.sglang_kv import heads_pool
+        from properties.subjects.sglang_kv_pools import heads_pool
 
         made = heads_pool(
             size=size, page_size=page_size, dtype=DTYPE, head_num=HEADS, head_dim=WIDTH,
@@ -130,7 +130,7 @@ class Sglang(Engine):
         return made
 
     def writing(self) -> AbstractContextManager[None]:
-        from properties.subjects.sglang_kv import captured_nowhere
+        from properties.subjects.sglang_kv_pools import captured_nowhere
 
         return captured_nowhere()
 

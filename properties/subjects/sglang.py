@@ -151,5 +151,6 @@ def factory() -> Factory:
         known=known_pairs()
         | sglang_states.known_pairs()
         | sglang_swa.known_pairs()
-        | sglang_hybrid.known_pairs(),
+        | sglang_hybrid.known_pairs()
+        | sglang_kv.known_pairs(),
     )

@@ -7,11 +7,7 @@ all types hold them: beyond their range torch, which converts there, has other a
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import torch
@@ -19,12 +15,13 @@ import torch
 from properties.commands import Call
 from properties.subjects.kv_pools import KVPools, codes
 from properties.subjects.kv_pools_reference import Content, dtype_of, normal, shown
-from properties.subjects.sglang_standins import module, pool_class
+from properties.subjects.sglang_kv_pools import alone, by_indexing, captured_nowhere, pool_of
+from properties.subjects.sglang_standins import pool_class
 
-#: configs that it has: heads, keys alone, latents, hybrid, windows; slots are never marked
+#: configs that it has: heads, keys alone, latents, hybrid, windows
 FAMILIES = (0, 1, 2, 5, 6)
-LIMITS: dict[str, tuple[Any, ...]] = {"family": FAMILIES, "marked": (False,), "tame": (True,)}
-#: on a CPU: its store of latents from two parts is a kernel's alone
+LIMITS: dict[str, tuple[Any, ...]] = {"family": FAMILIES, "tame": (True,)}
+#: on a CPU: what only a kernel does, of numbers as wide as models have them, see `sglang_dsa`
 _POOLED = frozenset(
     {
         "set_kv_buffer", "move_kv_cache", "get_cpu_copy", "load_cpu_copy",
@@ -47,7 +44,29 @@ FOUND: dict[str, tuple[str, str, str]] = {
     "move_kv_cache": (
         "I58", "swa", "where only the target has a window, the first page's bytes are moved to it"
     ),
+    "set_kv_buffer": (
+        "I11", "swa", "the mark of slots is lost on the way to a side, which then refuses them"
+    ),
 }  # fmt: skip
+#: misuse that is accepted somewhere: command → invariant; what isn't here is refused cleanly
+MISUSE: dict[str, str] = {
+    # a layer below the first is one from the back
+    "layer_outside": "I4",
+    # refused by torch's indexing, once slots before it were written
+    "slot_beyond": "I9",
+    "reserved_slot": "I4",
+    "moved_twice": "I4",
+    "copy_elsewhere": "I4",
+    "shape_of_others": "I4",
+    "wrong_ids": "I4",
+    # pools of keys alone, and of windows, don't look
+    "unmarked": "I4",
+}
+
+
+def known_pairs() -> frozenset[tuple[str, str]]:
+    """(system, command) of the misuse that it accepts."""
+    return frozenset(("kv_pools", name) for name in MISUSE)
 
 
 class SglangKV(KVPools):
@@ -64,11 +83,7 @@ class SglangKV(KVPools):
         pool.layer_transfer_counter = self.gate
 
     def call(self, call: Call) -> Any:
-        parallel = importlib.import_module("sglang.srt.runtime_context").get_parallel()
-        with (
-            captured_nowhere(),
-            parallel.override(dcp_enabled=False, attn_dcp_size=1, attn_dcp_rank=0),
-        ):
+        with captured_nowhere(), alone():
             return super().call(call)
 
     def settle(self) -> None:
@@ -84,20 +99,20 @@ class SglangKV(KVPools):
     def _set_k_buffer(
         self, loc: Any, swa_loc: Any, marked: bool, layer: int, source: str, k: Any, k_scale: Any
     ) -> None:
-        """A place among its layers is what it wants, and who has a scale divides by it."""
+        """Bare slots and a place among its layers are what it wants; scales are the caller's."""
         keys = self._keys(k, source)
         if k_scale is not None and keys.dtype != self.target.dtype:
             keys.div_(k_scale)
         place = layer - self.config.start
         if not 0 <= place < self.config.layers:
             raise IndexError(f"layer {layer}")
-        self.target.set_k_buffer(place, self._loc(loc, swa_loc, marked), keys)
+        self.target.set_k_buffer(place, self._tensor(list(loc), "int64"), keys)
 
     def _loc(self, loc: Any, swa_loc: Any, marked: bool) -> Any:
         made = super()._loc(loc, swa_loc, marked)
         if isinstance(made, torch.Tensor):
             return made
-        return pool_class("KVWriteLoc")(made.loc, made.swa_loc)
+        return pool_class("KVWriteLoc")(made.loc, made.swa_loc, physical=marked)
 
     @property
     def sides(self) -> dict[str, Any]:
@@ -118,8 +133,15 @@ class SglangKV(KVPools):
         return place if inner else self.config.start + place
 
     def _move_kv_cache(self, tgt_loc: list[int], src_loc: list[int]) -> None:
-        """Windows that got the first page's bytes get back their own."""
+        """Windows that got the first page's bytes get back their own.
+
+        What its kernel does with slots beyond the pool, or with targets that aren't paired, can't
+        be tried: it writes outside of the buffers. By indexing they are refused.
+        """
         target, source = self._tensor(tgt_loc, "int64"), self._tensor(src_loc, "int64")
+        sound = max((*tgt_loc, *src_loc), default=0) < self.config.size + self.config.page_size
+        if not sound or len(tgt_loc) != len(src_loc):
+            by_indexing(self.target, always=True)
         if self.config.kind != "swa" or self.exposed == "move_kv_cache":
             self.target.move_kv_cache(target, source)
             return
@@ -214,71 +236,15 @@ class SglangKV(KVPools):
         return []
 
 
-@contextmanager
-def captured_nowhere() -> Iterator[None]:
-    """Its writes ask a module for whether a graph is captured, which imports whole engines."""
-    name = "sglang.srt.model_executor.runner"
-    if name in sys.modules:
-        yield
-        return
-    made = ModuleType(name, "Stands in for a module while SGLang's pools are written to.")
-    made.get_is_capture_mode = lambda: False  # type: ignore[attr-defined]
-    sys.modules[name] = made
-    try:
-        yield
-    finally:
-        del sys.modules[name]
-
-
-def heads_pool(**arguments: Any) -> Any:
-    """Its pool of heads, which quantises nothing."""
-    return pool_class("MHATokenToKVPool")(quant_method=unquantised(), **arguments)
-
-
-def unquantised() -> Any:
-    """A recipe that quantises nothing, of which only its class is asked for."""
-    return object.__new__(module("sglang.srt.mem_cache.memory_pool").UnquantizedKVCacheMethod)
-
-
 def make(config: Any, *, exposed: str = "") -> SglangKV:
     """The pool of a config, on the CPU."""
     pool = pool_of(config)
-    # Its moves are a kernel's, slow where it is interpreted: of small pools only. Others move by
-    # indexing, as an environment variable of its own chooses.
-    for side in (pool, *(getattr(pool, name, pool) for name in ("full_kv_pool", "swa_kv_pool"))):
-        if hasattr(side, "use_native_move_kv_cache"):
-            side.use_native_move_kv_cache = config.pages > 1
+    # its moves are a kernel's, slow where it is interpreted: of small pools only
+    by_indexing(pool, always=config.pages > 1)
+    # as its pools of virtual ids have it
+    inner = {"hybrid": ("full_kv_pool",), "swa": ()}.get(config.kind, ("",))
+    if exposed == "set_kv_buffer" and config.kind == "swa":
+        inner = ("full_kv_pool", "swa_kv_pool")
+    for name in inner:
+        getattr(pool, name, pool).requires_physical_write_loc = config.marked
     return SglangKV(config, pool, exposed)
-
-
-def pool_of(config: Any) -> Any:
-    """SGLang's pool of a config, on the CPU."""
-    dtype = getattr(torch, config.dtype)
-    own: dict[str, Any] = {
-        "size": config.size, "page_size": config.page_size, "dtype": dtype, "device": "cpu",
-        "enable_memory_saver": False,
-    }  # fmt: skip
-    layers = {"layer_num": config.layers}
-    ranged = {
-        **own, **layers, "start_layer": config.start, "end_layer": config.start + config.layers,
-    }  # fmt: skip
-    heads = {"head_num": config.heads, "head_dim": config.dim}
-    both = {**heads, "v_head_dim": config.v_dim, "enable_kv_cache_copy": True}
-    if config.kind == "mla":
-        widths = {"kv_lora_rank": config.rank, "qk_rope_head_dim": config.v_dim}
-        return pool_class("MLATokenToKVPool")(**widths, **ranged)
-    if config.kind == "k_only":
-        return pool_class("MHATokenToKOnlyPool")(**heads, **ranged)
-    if config.kind == "mha":
-        return heads_pool(**both, **ranged)
-    if config.kind == "hybrid":
-        dense = heads_pool(**both, **own, **layers)
-        return pool_class("HybridLinearKVPool")(
-            full_attention_layer_ids=list(config.layer_ids), mamba_pool=None, full_kv_pool=dense,
-            **heads, **own,
-        )  # fmt: skip
-    return pool_class("SWAKVPool")(
-        size_swa=config.size, swa_attention_layer_ids=list(config.layer_ids[1::2]),
-        full_attention_layer_ids=list(config.layer_ids[::2]), quant_method=unquantised(),
-        **both, **own,
-    )  # fmt: skip

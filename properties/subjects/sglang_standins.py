@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 #: the classes that the stand-ins are for, by module
 UNDER_TEST: dict[str, tuple[str, ...]] = {
     "sglang.srt.mem_cache.memory_pool": (
+        "DSATokenToKVPool",
         "HybridLinearKVPool",
         "HybridReqToTokenPool",
         "KVWriteLoc",
@@ -35,6 +36,7 @@ UNDER_TEST: dict[str, tuple[str, ...]] = {
     "sglang.srt.mem_cache.allocator.mamba": ("MambaSlotAllocator",),
     "sglang.srt.mem_cache.allocator.swa": ("SWATokenToKVPoolAllocator",),
     "sglang.srt.mem_cache.base_swa_memory_pool": ("BaseSWAKVPool",),
+    "sglang.srt.mem_cache.index_key_cache": ("IndexKeyCache",),
     "sglang.srt.mem_cache.pool_host.base": ("HostKVCache",),
     "sglang.srt.mem_cache.swa_memory_pool": ("SWAKVPool",),
     "sglang.srt.configs.mamba_utils": (
@@ -55,10 +57,15 @@ WITH_THEM = (
 SHELLS = ("sglang.srt.configs", "sglang.srt.layers", "sglang.srt.layers.dcp")
 #: modules of those packages → the classes and functions that the pools import from there
 REPLACED: dict[str, tuple[str, ...]] = {
-    "sglang.srt.layers.attention.dsa.utils": ("aiter_can_use_preshuffle_paged_mqa",),
     "sglang.srt.layers.quantization.fp4_kv_cache_quant_method": ("UnquantizedKVCacheMethod",),
     "sglang.srt.layers.radix_attention": ("RadixAttention",),
-    "sglang.srt.mem_cache.index_key_cache": ("IndexKeyCache",),
+}
+#: and what they ask of one while they are imported: its answers where there is no AMD GPU
+ANSWERED: dict[str, dict[str, Any]] = {
+    "sglang.srt.layers.attention.dsa.utils": {
+        "aiter_can_use_preshuffle_paged_mqa": lambda: False,
+        "INDEXER_K_CACHE_PRESHUFFLE_TILE": 16,
+    },
 }
 
 
@@ -92,6 +99,7 @@ def pool_class(name: str) -> Any:
 def standins() -> Iterator[None]:
     """Stand-ins may be imported inside, and are gone afterwards; what is there already stays."""
     made = [*map(_shell, SHELLS), *(_replaced(name, REPLACED[name]) for name in REPLACED)]
+    made += [_answered(name, ANSWERED[name]) for name in ANSWERED]
     put = {each.__name__: each for each in made if each.__name__ not in sys.modules}
     sys.modules.update(put)
     try:
@@ -124,6 +132,13 @@ def _replaced(name: str, exports: tuple[str, ...]) -> ModuleType:
     for each in exports:
         body = {"__init__": _unusable(each), "__module__": name}
         vars(made)[each] = type(each, (), body) if each[0].isupper() else _unusable(each)
+    return made
+
+
+def _answered(name: str, answers: dict[str, Any]) -> ModuleType:
+    """A module that has `answers`."""
+    made = _replaced(name, ())
+    vars(made).update(answers)
     return made
 
 
