@@ -249,7 +249,7 @@ def test_a_padded_lane_moves_no_window(backend: str, lane: int) -> None:
 
 
 @pytest.mark.parametrize("backend", ["torch", "triton"])
-@pytest.mark.parametrize(("target", "source"), [([4, 12], [11, 5]), ([4, 6], [11, 2])])
+@pytest.mark.parametrize(("target", "source"), [([4, 13], [11, 5]), ([4, 6], [11, 2])])
 def test_a_refused_move_moves_no_window(backend: str, target: list[int], source: list[int]) -> None:
     """Also of the lanes that are good, also where faults come later."""
     require(backend)
