@@ -61,7 +61,7 @@ ALLOCATING = frozenset(
         "hit",
         "prefill",
         "decode",
-        "retract",
+        "retract_to_host",
         "resume",
         "begin_resume",
     }

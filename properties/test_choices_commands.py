@@ -19,7 +19,7 @@ from properties.subjects.swa import LIFE
 from properties.systems import PROMPT, SYSTEMS
 from properties.systems.engine import EngineConfig
 from properties.systems.engine_commands import Admit as AdmitRequest
-from properties.systems.engine_host import BeginResume, Retract
+from properties.systems.engine_host import BeginResume, RetractToHost
 from properties.systems.growth import Extend
 from properties.systems.host_tier import HostTierConfig
 from properties.systems.host_tier_commands import Alloc as AllocHost
@@ -119,7 +119,7 @@ OPENING: dict[str, Callable[[Any], tuple[Command, ...]]] = {
     "hybrid_rows": lambda config: (AdmitHybrid((0,)), FirstExtend((0,)), Reserve(1)),
     "engine": lambda config: (
         AdmitRequest(0, 1),
-        Retract(0, True),
+        RetractToHost(0),
         BeginResume(0),
         AdmitRequest(1, 1),
     ),

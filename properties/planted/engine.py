@@ -45,13 +45,12 @@ BUGS = (
         "begin_load(host[: len(slots)], slots[::-1])",
     ), limits=HOSTED),
     Bug("a backup is taken before the last write", ENGINE, "I38", edit(
-        f"{OF}.retract", "self._write_late(of)", "pass",
-        "self.saved[request] =", "self._write_late(of)\n    self.saved[request] =",
-    )),
+        f"{OF}.retract_to_host", "self._write_late(of)", "pass",
+        "self.saved[request] =", "self._write_late(of)\n        self.saved[request] =",
+    ), limits=HOSTED),
     Bug("a retraction gives pages back before they are copied", ENGINE, "I38", edit(
-        f"{OF}.retract", "copy = None if to_host",
-        "self._release([request])\n    copy = None if to_host",
-        "length, copy, host)\n    self._release([request])", "length, copy, host)",
+        f"{OF}.retract", "copy = ", "self._release([request])\n    copy = ",
+        "length, copy, [])\n    self._release([request])", "length, copy, [])",
     )),
     Bug("a resumed request keeps its host slots", ENGINE, "I31", edit(
         f"{OF}.load_layer", "self.parts.free_host(load.host)", "pass",

@@ -131,20 +131,23 @@ class Engine(Careless):
 
     # The host
 
-    def retract(self, request: int, to_host: bool) -> list[int] | None:
-        """A request goes to the host: to slots of the host tier, or as a copy."""
-        of, slots, host = self.running[request], self._slots(request), list[int]()
-        if to_host:
-            taken = self.parts.alloc_host(-(-len(slots) // self.page_size) * self.page_size)
-            if taken is None:
-                return None
-            host = taken
+    def retract(self, request: int) -> None:
+        """A request goes to the host, as a copy of the pool's."""
+        of, slots = self.running[request], self._slots(request)
         self._write_late(of)
-        copy = None if to_host else self.parts.copy(slots)
-        if to_host:
-            self.parts.backup(host[: len(slots)], slots)
-        self.saved[request] = Saved(of.prompt, of.length, copy, host)
+        copy = self.parts.copy(slots)
+        self.saved[request] = Saved(of.prompt, of.length, copy, [])
         self._release([request])
+
+    def retract_to_host(self, request: int) -> list[int] | None:
+        """A request goes to the host, to slots of the host tier, which are the result."""
+        of, slots = self.running[request], self._slots(request)
+        host = self.parts.alloc_host(-(-len(slots) // self.page_size) * self.page_size)
+        if host is not None:
+            self._write_late(of)
+            self.parts.backup(host[: len(slots)], slots)
+            self.saved[request] = Saved(of.prompt, of.length, None, host)
+            self._release([request])
         return host
 
     def resume(self, request: int) -> list[int] | None:

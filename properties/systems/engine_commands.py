@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from properties.choices import Choices
 from properties.commands import Call, Command
+from properties.subjects.engine_content import Row
 from properties.subjects.engine_parts import BATCHES, Token
 from properties.systems.engine_model import EngineModel, EngineSide, Line
 from properties.systems.slot_model import Faults
@@ -238,13 +239,14 @@ class Flush(Command):
         return Call("flush")
 
     def settle(self, model: EngineModel, side: EngineSide, value: Any) -> Faults:
-        side.dropped = any(name not in side.lines for name, _ in side.late)
+        gone = [Token(*each) for each in side.late if each[0] not in side.lines]
+        side.dropped = [side.computed(token) for token in gone]
         side.write_late([name for name, _ in side.late])
         return []
 
-    def broken(self, side: EngineSide, name: int) -> str:
+    def broken(self, side: EngineSide, name: int, seen: Row) -> str:
         """Late KV of a request that is gone has gone by a row that is another's."""
-        return "I28" if side.dropped else ""
+        return "I28" if any(seen in line for line in side.dropped) else ""
 
 
 LEGAL: tuple[type[Command], ...] = (Admit, Hit, Prefill, Decode, Flush)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from properties.choices import Choices
 from properties.commands import Call, Command
+from properties.subjects.engine_content import Row
 from properties.systems.engine_commands import Grows
 from properties.systems.engine_model import Arriving, EngineModel, EngineSide, Kept
 from properties.systems.slot_model import Faults
@@ -14,38 +15,44 @@ from properties.systems.slot_model import Faults
 
 @dataclass(frozen=True)
 class Retract(Command):
-    """A request leaves the device, for host slots of the tier or as a copy."""
+    """A request leaves the device, as a copy."""
 
     methods: ClassVar[tuple[str, ...]] = ("retract",)
-    weight: ClassVar[int] = 14
-    outcomes: ClassVar[tuple[str, ...]] = ("served", "short")
-    # what it takes are no pages of the device
-    never: ClassVar[frozenset[tuple[str, str]]] = frozenset(
-        {("served", "one short"), ("short", "one short")}
-    )
+    weight: ClassVar[int] = 5
 
     request: int
-    to_host: bool
 
     @classmethod
     def enabled(cls, model: EngineModel) -> bool:
         return bool(model.ready)
 
     @classmethod
-    def draw(cls, choices: Choices, model: EngineModel) -> Retract:
-        return cls(choices.pick(model.ready), not choices.once_in(3))
+    def draw(cls, choices: Choices, model: EngineModel) -> Any:
+        return cls(choices.pick(model.ready))
 
     def applies(self, model: EngineModel) -> bool:
         return self.request in model.ready
 
     def call(self, model: EngineModel, side: EngineSide) -> Call:
-        return Call("retract", {"request": self.request, "to_host": self.to_host})
+        return Call(self.methods[0], {"request": self.request})
 
     def settle(self, model: EngineModel, side: EngineSide, value: Any) -> Faults:
         side.write_late([self.request])
         lines = list(side.lines[self.request])
-        side.kept[self.request] = Kept(side.prompts[self.request], lines, list(value))
+        side.kept[self.request] = Kept(side.prompts[self.request], lines, list(value or ()))
         return side.end(self.request)
+
+
+class RetractToHost(Retract):
+    """A request leaves the device, for host slots of the tier."""
+
+    methods: ClassVar[tuple[str, ...]] = ("retract_to_host",)
+    weight: ClassVar[int] = 9
+    outcomes: ClassVar[tuple[str, ...]] = ("served", "short")
+    # what it takes are no pages of the device
+    never: ClassVar[frozenset[tuple[str, str]]] = frozenset(
+        {("served", "one short"), ("short", "one short")}
+    )
 
 
 @dataclass(frozen=True)
@@ -82,7 +89,7 @@ class Resume(Grows):
         kept = side.kept.pop(self.request)
         return side.begin(self.request, kept.prompt, value, kept.lines)
 
-    def broken(self, side: EngineSide, name: int) -> str:
+    def broken(self, side: EngineSide, name: int, seen: Row) -> str:
         return "I38" if name == self.request else ""
 
 
@@ -139,7 +146,7 @@ class LoadLayer(Command):
                 del side.arriving[self.request]
         return []
 
-    def broken(self, side: EngineSide, name: int) -> str:
+    def broken(self, side: EngineSide, name: int, seen: Row) -> str:
         return "I38" if name == self.request else "I65"
 
 
@@ -175,4 +182,6 @@ class Drain(Command):
         return side.release(side.pages(slots), False, by_slots=False)
 
 
-LEGAL: tuple[type[Command], ...] = (Retract, Resume, BeginResume, LoadLayer, Drain)
+LEGAL: tuple[type[Command], ...] = (
+    Retract, RetractToHost, Resume, BeginResume, LoadLayer, Drain,
+)  # fmt: skip

@@ -54,8 +54,8 @@ class EngineSide(Side):
         self.lines: dict[int, list[Line]] = {}
         #: what is to be written later: request and position
         self.late: list[tuple[int, int]] = []
-        #: whether the last flush had something of a request that is gone
-        self.dropped = False
+        #: what the last flush had of requests that are gone
+        self.dropped: list[Line] = []
         self.kept: dict[int, Kept] = {}
         self.arriving: dict[int, Arriving] = {}
         self.used: set[int] = set()
@@ -185,7 +185,7 @@ class EngineModel(SlotModel):
         self, command: Command, call: Call, value: Any, before: dict[str, Any],
         after: dict[str, Any], side: Any,
     ) -> Faults:  # fmt: skip
-        if call.method == "retract":
+        if call.method == "retract_to_host":
             return []
         return super().count_faults(command, call, value, before, after, side)
 
@@ -257,7 +257,7 @@ class EngineModel(SlotModel):
         broken = getattr(command, "broken", None)
         number = "I60" if whose == "poison" else "I57"
         if broken is not None:
-            number = broken(side, token.request) or number
+            number = broken(side, token.request, seen) or number
         where = f"buffer {buffer} of request {token.request} at position {token.position}"
         return number, f"after {command.name()}: {where} is {whose}: {seen}, {due} is due"
 
