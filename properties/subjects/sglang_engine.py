@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 
 from properties.commands import Call
-from properties.subjects import sglang_kv
+from properties.subjects import sglang_kv, sglang_kv_pools
 from properties.subjects.engine_tensors import CALLS, EngineSubject
 from properties.subjects.sglang_standins import pool_class
 
@@ -101,7 +101,7 @@ def at_home() -> Iterator[None]:
     """What its pools ask of the process around them."""
     parallel = importlib.import_module("sglang.srt.runtime_context").get_parallel()
     with (
-        sglang_kv.captured_nowhere(),
+        sglang_kv_pools.captured_nowhere(),
         parallel.override(dcp_enabled=False, attn_dcp_size=1, attn_dcp_rank=0),
     ):
         yield
