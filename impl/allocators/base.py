@@ -249,8 +249,9 @@ class BaseTokenToKVPoolAllocator(KVCacheForwarding):
 
     # Bookkeeping
 
-    def _enter(self) -> None:
-        self._book.enter()
+    @property
+    def _owners(self) -> Book:
+        return self._book
 
     def check(self) -> None:
         """Wait for every call so far and raise what it deferred; nothing where none is deferred."""

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from impl.allocators.states import MEANING, NEVER, OWNED, PARKED_SLOTS
+from impl.allocators.states import (
+    BEYOND,
+    MEANING,
+    NEVER,
+    OWNED,
+    PARKED_SLOTS,
+    RESERVED,
+)
 from impl.errors import (
     BadLastLoc,
     BadLengths,
@@ -62,6 +69,31 @@ def of_pages(
             faults.append(Fault(Duplicate, index, f"page {page} was named at {at} already"))
         first_at.setdefault(page, index)
     return faults
+
+
+def of_dead(slots: Iterable[int], states: Sequence[int]) -> list[Fault]:
+    """Slots whose pages nobody owns, of a call that gives nothing back; `states` of the pages."""
+    faults = []
+    for index, (slot, state) in enumerate(zip(slots, states, strict=True)):
+        if state == OWNED:
+            continue
+        kind: type[PoolError] = NotOwned
+        if state == BEYOND or slot < 0:
+            kind, state = OutOfRange, BEYOND
+        elif state == RESERVED:
+            kind = Reserved
+        faults.append(Fault(kind, index, f"slot {slot}: its page is {MEANING[state]}"))
+    return faults
+
+
+def twice(slots: Sequence[int]) -> list[Fault]:
+    """Slots that are named again."""
+    first_at: dict[int, int] = {}
+    return [
+        Fault(Duplicate, at, f"slot {slot} was named at {first_at[slot]} already")
+        for at, slot in enumerate(slots)
+        if first_at.setdefault(slot, at) < at
+    ]
 
 
 def of_slots(

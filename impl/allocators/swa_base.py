@@ -15,6 +15,7 @@ import torch
 
 from impl import checks, kernels
 from impl.allocators import window_audit
+from impl.allocators.book import Book
 from impl.allocators.forwarding import KVCacheForwarding
 from impl.allocators.page_pair import PagePair
 from impl.allocators.paged import PagedTokenToKVPoolAllocator
@@ -255,8 +256,9 @@ class SWAPair(KVCacheForwarding):
 
     # Inspection
 
-    def _enter(self) -> None:
-        self.full_attn_allocator._book.enter()
+    @property
+    def _owners(self) -> Book:
+        return self.full_attn_allocator._book
 
     def check(self) -> None:
         """Nothing: no fault is deferred."""

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import torch
 
 from impl import checks
-from impl.allocators.book import Book
+from impl.allocators import faults
 from impl.allocators.pair_book import ADVICE, PairBook
-from impl.allocators.states import BEYOND, MEANING, OWNED, RESERVED
 from impl.errors import (
     Duplicate,
     Fault,
     Misaligned,
-    NotOwned,
-    OutOfRange,
     PoolError,
-    Reserved,
     StillOwned,
     WrongShape,
     refuse,
@@ -61,7 +56,7 @@ def unassign(pair: PairBook[Any], full_indices: torch.Tensor) -> None:
     slots = pair.arrays.ids(full_indices)
     pages = slots // pair.page_size
     if pair.validate and not pair.arrays.all_hold([pair.full.states.owned(pages)]):
-        refuse(CLEAR, list(_dead(pair.full, slots)), ADVICE)
+        refuse(CLEAR, faults.of_dead(slots.tolist(), pair.full.states.look(pages).tolist()), ADVICE)
     pair.windows.forget(slots, pages)
 
 
@@ -90,7 +85,8 @@ def _one_to_one(pages: list[int], peers: list[int]) -> bool:
 def _refuse(
     pair: PairBook[Any], slots: Array, windows: Array, pages: Array, peers: Array
 ) -> NoReturn:
-    found = [*_dead(pair.full, slots), *_dead(pair.swa, windows)]
+    found = faults.of_dead(slots.tolist(), pair.full.states.look(pages).tolist())
+    found += faults.of_dead(windows.tolist(), pair.swa.states.look(peers).tolist())
     size, map_ = pair.page_size, pair.windows
     peer_here: dict[int, int] = {}
     owner_here: dict[int, int] = {}
@@ -115,17 +111,3 @@ def _refuse(
             found.append(Fault(StillOwned, index, text))
     refuse(SET, found, ADVICE)
     raise AssertionError("slots that don't agree have a fault")
-
-
-def _dead(book: Book, slots: Array) -> Iterable[Fault]:
-    """Slots whose page nobody owns."""
-    states = book.states.look(slots // book.page_size).tolist()
-    for index, (slot, state) in enumerate(zip(slots.tolist(), states, strict=True)):
-        if state == OWNED:
-            continue
-        kind: type[PoolError] = NotOwned
-        if state == BEYOND or slot < 0:
-            kind, state = OutOfRange, BEYOND
-        elif state == RESERVED:
-            kind = Reserved
-        yield Fault(kind, index, f"slot {slot}: its page is {MEANING[state]}")

@@ -7,7 +7,7 @@ A pool knows bytes; which slots are whose its allocator knows. Spec:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NamedTuple, Protocol
 
@@ -27,13 +27,11 @@ from impl.host.decls import HostPoolDecl, kv_decls
 from impl.kernels.kv_rows import FLOATS, FP8
 from impl.storage.buffers import KVBuffer, plain
 from impl.storage.door import Door
+from impl.storage.host_copy import CHUNK, HostCopy, copy_fault
 from impl.storage.write_loc import KVWriteLoc, unwrap_write_loc, write_loc_is_physical
 
 GIB = 2**30
-#: tokens that are copied to the host at a time
-CHUNK = 8192
 Region = Callable[[], AbstractContextManager[Any]]
-HostCopy = list[list[list[torch.Tensor]]]
 
 
 class Regions(NamedTuple):
@@ -239,7 +237,7 @@ class KVCache(ABC):
     def _looked_over(self, copy: HostCopy, indices: torch.Tensor) -> torch.Tensor:
         """The slots that a copy is for, int64 [k]; nothing is wrong with either."""
         slots = self._door.require_held("load_cpu_copy", indices, once=True)
-        checks.raise_first([_copy_fault(copy, self._by_layer(), torch.split(slots, CHUNK))])
+        checks.raise_first([copy_fault(copy, self._by_layer(), torch.split(slots, CHUNK))])
         return slots
 
     def _restore(self, copy: HostCopy, slots: torch.Tensor) -> None:
@@ -319,11 +317,11 @@ class KVCache(ABC):
         ]
 
 
-def require_dtype(dtype: Any) -> None:
+def require_dtype(dtype: Any, name: str = "dtype") -> None:
     """Raise unless a pool may store `dtype`."""
-    if dtype not in (*FLOATS, *FP8):
+    if not isinstance(dtype, torch.dtype) or dtype not in (*FLOATS, *FP8):
         names = ", ".join(str(each).removeprefix("torch.") for each in (*FLOATS, *FP8))
-        raise WrongDtype(f"dtype must be one of {names}; got {dtype}.")
+        raise WrongDtype(f"{name} must be one of {names}; got {dtype}.")
 
 
 def _range_fault(layer_num: Any, start: Any, end: Any) -> PoolError | None:
@@ -332,40 +330,3 @@ def _range_fault(layer_num: Any, start: Any, end: Any) -> PoolError | None:
         return None
     found = f"layers {start}..{end - 1} are {end - start}, layer_num is {layer_num}"
     return BadLengths(f"{found}. The range is half-open, [start_layer, end_layer).")
-
-
-def _copy_fault(
-    copy: Any, layers: Sequence[Sequence[KVBuffer]], chunks: Sequence[torch.Tensor]
-) -> PoolError | None:
-    """What is wrong with a host copy as one of these buffers' rows."""
-    if not isinstance(copy, (list, tuple)):
-        return WrongDtype(f"load_cpu_copy: a copy is a list, got {type(copy).__name__}.")
-    if len(copy) != len(layers):
-        return WrongShape(f"load_cpu_copy: a copy of {len(copy)} layers, {len(layers)} are due.")
-    due = [chunk.shape[0] for chunk in chunks]
-    for of_layer, saved in zip(layers, copy, strict=True):
-        counts = [rows[0].shape[0] if rows else 0 for rows in saved]
-        if of_layer and counts != due:
-            found = f"a copy of {sum(counts)} slots for {sum(due)}"
-            return BadLengths(f"load_cpu_copy: {found}. Pair them.")
-        for rows, count in zip(saved, due, strict=False):
-            if len(rows) != len(of_layer):
-                found = f"a copy of {len(rows)} buffers, {len(of_layer)} are due"
-                return WrongShape(f"load_cpu_copy: {found}.")
-            for words, buffer in zip(rows, of_layer, strict=True):
-                fault = _words_fault(words, buffer, count)
-                if fault is not None:
-                    return fault
-    return None
-
-
-def _words_fault(words: Any, buffer: KVBuffer, count: int) -> PoolError | None:
-    name = f"load_cpu_copy: {buffer.name} of layer {buffer.layer}"
-    if not isinstance(words, torch.Tensor) or words.dtype != buffer.rows.dtype:
-        return WrongDtype(f"{name}: {buffer.rows.dtype} is due. Load what get_cpu_copy gave.")
-    if words.device.type != "cpu":
-        return WrongDevice(f"{name}: copies are on the host, this one is on {words.device}.")
-    due = (count, buffer.rows.shape[2])
-    if words.shape != due:
-        return WrongShape(f"{name}: words {due} are due, got {tuple(words.shape)}.")
-    return None

@@ -12,8 +12,9 @@ import torch
 from impl import checks
 from impl.errors import BadLengths, OutOfRange, Unsupported, WrongDtype
 from impl.host.decls import HostPoolDecl
-from impl.storage.base import Gate, HostCopy, KVCache
+from impl.storage.base import Gate, KVCache
 from impl.storage.buffers import KVBuffer
+from impl.storage.host_copy import HostCopy
 from impl.storage.mha import layer_of
 from impl.storage.write_loc import KVWriteLoc, unwrap_write_loc, write_loc_is_physical
 
@@ -70,7 +71,7 @@ class HybridLinearKVPool:
         return self.full_kv_pool.buffers
 
     def _inner(self, call: str, layer: Any, override: int | None = None) -> int:
-        layer_id = layer_of(layer, override)
+        layer_id = checks.host_int(layer_of(layer, override), "layer_id")
         if layer_id not in self.full_attention_layer_id_mapping:
             known = sorted(self.full_attention_layer_id_mapping)
             raise OutOfRange(f"{call}: layer {layer_id} has no KV, {known} have.")

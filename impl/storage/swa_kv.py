@@ -12,7 +12,8 @@ import torch
 from impl import checks
 from impl.errors import BadLengths, Duplicate, OutOfRange, Unsupported, WrongDtype
 from impl.host.decls import HostPoolDecl
-from impl.storage.base import CHUNK, Gate, HostCopy, KVCache
+from impl.storage.base import Gate, KVCache
+from impl.storage.host_copy import CHUNK, HostCopy, copy_fault
 from impl.storage.hybrid_linear import full_loc_of
 from impl.storage.mha import MHATokenToKVPool, layer_of
 from impl.storage.swa import BaseSWAKVPool, BufferInfos, translated
@@ -68,6 +69,8 @@ class SWAKVPool(BaseSWAKVPool):
         self.swa_kv_pool: KVCache = make(
             size=size_swa, layer_num=len(swa_attention_layer_ids), **common | dict(swa_kwargs or {})
         )
+        # what one side has refused, the other doesn't do either
+        self.swa_kv_pool._door.share(self.full_kv_pool._door)
         self.size, self.size_swa = self.full_kv_pool.size, self.swa_kv_pool.size
         self.page_size, self.dtype = self.full_kv_pool.page_size, self.full_kv_pool.dtype
         self.device = self.full_kv_pool.device
@@ -101,10 +104,11 @@ class SWAKVPool(BaseSWAKVPool):
 
     def _side(self, call: str, layer_id: Any) -> tuple[Any, int, bool]:
         """The pool that a layer is in, its place there, and whether it is a window layer."""
-        if layer_id not in self.layers_mapping:
+        layer = checks.host_int(layer_id, "layer_id")
+        if layer not in self.layers_mapping:
             known = sorted(self.layers_mapping)
-            raise OutOfRange(f"{call}: there is no layer {layer_id} among {known}.")
-        at, is_swa = self.layers_mapping[layer_id]
+            raise OutOfRange(f"{call}: there is no layer {layer} among {known}.")
+        at, is_swa = self.layers_mapping[layer]
         return (self.swa_kv_pool if is_swa else self.full_kv_pool), at, is_swa
 
     def _arrived(self, call: str, layer_id: int) -> tuple[Any, int]:
@@ -190,7 +194,7 @@ class SWAKVPool(BaseSWAKVPool):
         """
         mapping = self._require_map("move_kv_cache")
         self.full_kv_pool.move_kv_cache(tgt_loc, src_loc)
-        target, source = mapping[tgt_loc.to(torch.int64)], mapping[src_loc.to(torch.int64)]
+        target, source = _windows(mapping, tgt_loc), _windows(mapping, src_loc)
         self.swa_kv_pool.move_kv_cache(target.where(source > 0, 0), source)
 
     def get_cpu_copy(
@@ -222,8 +226,9 @@ class SWAKVPool(BaseSWAKVPool):
             raise WrongDtype(f"{call}: a copy is a SWACopy, got {found}. Load what it gave.")
         full, swa, mask = kv_cache_cpu
         slots = self.full_kv_pool._looked_over(full, indices)
-        if mask.shape != slots.shape:
-            raise BadLengths(f"{call}: a mask of {mask.shape[0]} slots for {slots.shape[0]}.")
+        _require_mask(call, mask, slots.shape[0])
+        saved = torch.split(slots[mask.to(self.device)], CHUNK)
+        checks.raise_first([copy_fault(swa, self.swa_kv_pool._by_layer(), saved)])
         windows = mapping[slots][mask.to(self.device)]
         back = windows > 0
         kept = back.cpu()
@@ -256,14 +261,12 @@ class SWAKVPool(BaseSWAKVPool):
         return self.full_kv_pool.host_pool_decls()
 
     def check(self) -> None:
-        """Wait for all calls so far, and raise the first fault of theirs."""
+        """Wait for all calls so far, and raise the first fault of theirs: both sides have one."""
         self.full_kv_pool.check()
-        self.swa_kv_pool.check()
 
     def recover(self) -> None:
         """Go on behind a fault."""
         self.full_kv_pool.recover()
-        self.swa_kv_pool.recover()
 
     def snapshot(self) -> dict[str, Any]:
         """The content of both sides."""
@@ -273,6 +276,22 @@ class SWAKVPool(BaseSWAKVPool):
         """Both sides' findings."""
         swa = [f"{line} (window side)" for line in self.swa_kv_pool.audit()]
         return [*self.full_kv_pool.audit(), *swa]
+
+
+def _require_mask(call: str, mask: Any, count: int) -> None:
+    if not isinstance(mask, torch.Tensor) or mask.dtype is not torch.bool:
+        raise WrongDtype(f"{call}: swa_mask must be a tensor of bools. Load what it gave.")
+    if mask.dim() != 1 or mask.shape[0] != count:
+        found = f"a mask of {mask.shape[0] if mask.dim() else 0} slots for {count}"
+        raise BadLengths(f"{call}: {found}. Pair them.")
+
+
+def _windows(mapping: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+    """The windows of full slots, 0 for none; of what is no slot, a padded lane's too, none."""
+    slots = slots.to(torch.int64)
+    # the last entry of the map is that of -1
+    inside = (slots >= 0) & (slots < mapping.shape[0] - 1)
+    return mapping[slots.where(inside, 0)]
 
 
 def _chunks(rows: Sequence[torch.Tensor], count: int) -> list[list[torch.Tensor]]:

@@ -108,6 +108,17 @@ def stride_uses(kernel: Any, ptx: str) -> list[str]:
     return [f"ld.param.{found.group(1)}", *(opcode for opcode, _ in uses), *cuts]
 
 
+def narrowed(ir: str) -> list[str] | None:
+    """Multiplications of integers of less than 64 bits, and cuts to 32; None if nothing is wide.
+
+    In the compiler's first form: the code itself has cut numbers in many ways.
+    """
+    products = re.findall(r"arith\.muli .* : (\S+)", ir)
+    cuts = re.findall(r"arith\.trunci .* : (\S+i64>? to \S+i32>?)", ir)
+    wide = [each for each in products if each.rstrip(">").endswith("i64")]
+    return sorted({*cuts, *products} - {*wide}) if wide else None
+
+
 def compile_one(kernel: Any, constexprs: dict[str, Any], target: Any) -> dict[str, Any]:
     """Registers, spilled bytes or registers, and the fate of the row stride."""
     import triton
@@ -128,12 +139,16 @@ def compile_one(kernel: Any, constexprs: dict[str, Any], target: Any) -> dict[st
         spilled = re.findall(r"\.[sv]gpr_spill_count: +(\d+)", text)
         return {"registers": re.findall(r"\.vgpr_count: +(\d+)", text), "spilled": spilled}
     text = log.getvalue()
-    report = {
+    report: dict[str, Any] = {
         "registers": re.findall(r"Used (\d+) registers", text),
         "spilled": re.findall(r"(\d+) bytes spill (?:stores|loads)", text),
     }
+    names = {param.name for param in kernel.params}
+    if names & {"a_row", "lines"}:
+        # strides of buffers: arguments, or in memory
+        report["narrowed"] = narrowed(made.asm["ttir"])
     through_rows = constexprs.get("ROWS") or constexprs.get("SOURCE") == 3
-    if through_rows or any(param.name in ("layer_stride", "a_row") for param in kernel.params):
+    if through_rows or names & {"layer_stride", "a_row"}:
         report["stride"] = stride_uses(kernel, made.asm["ptx"])
     return report
 

@@ -20,6 +20,8 @@ from triton.runtime.jit import create_function_from_signature
 from impl.kernels import device
 from impl.kernels.device.pages import Pages
 from impl.kernels.device.release import Target
+from impl.kernels.kv_rows import Part
+from impl.storage.buffers import KVBuffer
 
 NUM_CALLS = 1000
 # Values that Triton would specialise on, left alone: 1, multiples of 16, 64 bits.
@@ -55,8 +57,8 @@ class Caller:
             for dtype in (torch.uint8, torch.int32, torch.int64)
         }
         self.dtypes: dict[str, torch.dtype] = {}
-        widths = (torch.uint8, torch.int16, torch.int32, torch.int64)
-        self.words = [torch.zeros(64, dtype=each) for each in widths]
+        self.widths = (torch.uint8, torch.int16, torch.int32, torch.int64)
+        self.words = [torch.zeros(64, dtype=each) for each in self.widths]
 
     def number(self) -> int:
         """A number that Triton might treat as special."""
@@ -156,6 +158,48 @@ class Caller:
         moves.fill(rows, ids[1], self.number(), keep=bounds["keep"], record=self.line(8))
         moves.move(rows, rows, *lanes, record=self.line(8), **bounds)
 
+    def buffer(self, words: int, dtype: torch.dtype) -> KVBuffer:
+        """A buffer of one slot's row, with steps of all kinds, in memory that may lie anywhere."""
+        strides = (self.number(), self.number(), 1)
+        memory = self.words[self.widths.index(dtype)]
+        rows = memory.as_strided((1, 1, words), strides, self.rng.randrange(9))
+        return KVBuffer("k", 0, rows)
+
+    def stores(self) -> None:
+        """Values of one part or two written as they are, converted, and scaled to some limit."""
+        kv_rows, n = self.modules.kv_rows, self.rng.choice((1, 2, 15, 16, 17))
+        width, other = self.rng.choice((1, 3, 16)), self.rng.choice((1, 16))
+        kind = self.rng.randrange(3)
+        given, stored, words = [
+            (torch.int32, torch.int32, torch.int32),
+            (torch.float32, torch.bfloat16, torch.int16),
+            (torch.bfloat16, torch.float8_e4m3fn, torch.uint8),
+        ][kind]
+        parts = [
+            Part(self.buffer(each, words), self.values(n, each, given), stored)
+            for each in ((width,) if kind == 2 else (width, other))
+        ]
+        limits = None
+        if kind == 2:
+            parts = [parts[0]._replace(scale=0.5)]
+            limits = self.ids("seq_lens", 1)
+        kv_rows.store(
+            parts, self.ids("slots", n), limits, first=self.number(), end=self.number(),
+            record=self.line(8), seq=self.number(), validate=True,
+        )  # fmt: skip
+        dtype = self.rng.choice(self.widths)
+        kv_rows.move(
+            [self.buffer(self.rng.choice((1, 16, 33)), dtype) for _ in range(2)],
+            self.ids("slots", n), self.ids("slots", n), first=self.number(), end=self.number(),
+            claim=self.line(dtype=torch.int32), record=self.line(8), seq=self.number(),
+            validate=True,
+        )  # fmt: skip
+
+    def values(self, count: int, width: int, dtype: torch.dtype) -> torch.Tensor:
+        """Values of so many tokens, aligned or not."""
+        start = self.rng.randrange(9)
+        return torch.zeros(start + count * width, dtype=dtype)[start:].view(count, width)
+
 
 def replace_kernels(modules: device.Device) -> dict[str, Recorder]:
     """Recorders in place of all kernels, by name."""
@@ -187,6 +231,7 @@ def count() -> dict[str, dict[str, int]]:
             caller.release()
             caller.others()
             caller.moves()
+            caller.stores()
         for name, recorder in recorders.items():
             found[str(caller.dtypes)][name] = len(recorder.keys)
     return found

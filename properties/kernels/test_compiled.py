@@ -35,18 +35,20 @@ def child(*args: str) -> Any:
 def test_kernels_compile_without_spills(target: str) -> None:
     """Every kernel in every variant: registers were counted, and none is spilled."""
     reports = child(*target.split())
-    assert len(reports) == 25
+    assert len(reports) == 33
     for report in reports:
         assert len(report["spilled"]) == 2, f"no figures: {report}"
         assert set(report["spilled"]) == {"0"}, f"spills: {report}"
         assert 0 < int(report["registers"][0]) <= 255, report
     strides = [report["stride"] for report in reports if "stride" in report]
     if "cuda" in target:
-        assert len(strides) == 9
+        assert len(strides) == 15
         for load, *uses in strides:
             assert load == "ld.param.b64" or load == "ld.param.u64"
             assert uses
             assert set(uses) <= {"mul.lo.s64", "mad.lo.s64"}, f"the row offset passes {uses}"
+        narrowed = [report["narrowed"] for report in reports if "narrowed" in report]
+        assert narrowed == [[]] * 7, "a row's place in a large pool is cut"
 
 
 def test_a_thousand_random_calls_compile_once() -> None:
@@ -68,4 +70,9 @@ def test_a_thousand_random_calls_compile_once() -> None:
         "slot_moves.fill_rows": 4,
         "slot_moves.move_rows": 12,
         "windows.resolve_pages": 1,
+        # raw words, heads, scaled and limited latents
+        "kv_rows.store_rows": 3,
+        # one for each width of words
+        "kv_rows.check_moves": 1,
+        "kv_rows.move_slots": 4,
     }

@@ -180,32 +180,39 @@ def test_unchecked_slots_beyond_the_pool_are_dropped() -> None:
 @pytest.mark.skipif(DEVICE != "cpu", reason="memory that isn't there is the host's")
 @pytest.mark.parametrize("backend", ["torch", "triton"])
 def test_the_largest_slot_of_a_large_pool(backend: str) -> None:
-    """200 GiB of rows of 576 bytes, of which only pages that are written to become real."""
+    """200 GiB of rows of 576 bytes, of which only pages that are written to become real.
+
+    Rows are written whole, and as latents are, from two parts.
+    """
     row = 576
     slots = 200 * GIB // row
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE
+    flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | NORESERVE
     with mmap.mmap(-1, slots * row, flags=flags) as memory:
         rows = torch.frombuffer(memory, dtype=torch.uint8).view(slots, row)
         buffer = plain("latent", 0, rows)
         last = torch.tensor([slots - 1, slots // 2])
         written = torch.arange(2 * row).reshape(2, row).to(torch.uint8)
         record = torch.zeros(8, dtype=torch.int64)
-        part = Part(buffer, written, torch.uint8)
+        whole = [Part(buffer, written, torch.uint8)]
+        halves = [
+            Part(buffer, written[:, :512] + 1, torch.uint8),
+            Part(buffer, written[:, 512:] + 1, torch.uint8, offset=512),
+        ]
         target = torch.tensor([5, 6])
-        if backend == "torch":
-            kv_rows.store([part], last, 1, slots)
-            kv_rows.move([buffer], last, target, 1, slots)
-        else:
-            options: dict[str, Any] = {"first": 1, "end": slots, "record": record, "seq": 1}
-            load().kv_rows.store([part], last, None, validate=True, **options)
-            with beside(buffer.rows):
-                load().kv_rows.move([buffer], last, target, claim=record, validate=False, **options)
-        for slot in (*last.tolist(), *target.tolist()):
-            assert rows[slot].any(), slot
-        assert (rows[last] == written).all()
-        assert (rows[target] == written).all()
+        for parts, due in ((whole, written), (halves, written + 1)):
+            if backend == "torch":
+                kv_rows.store(parts, last, 1, slots)
+                kv_rows.move([buffer], last, target, 1, slots)
+            else:
+                options: dict[str, Any] = {"first": 1, "end": slots, "record": record, "seq": 1}
+                move = {"claim": record, "validate": False, **options}
+                load().kv_rows.store(parts, last, None, validate=True, **options)
+                with beside(buffer.rows):
+                    load().kv_rows.move([buffer], last, target, **move)
+            assert (rows[last] == due).all()
+            assert (rows[target] == due).all()
         assert not rows[[0, 1, slots - 2, slots // 2 + 1, slots // 2 - 1]].any()
-        del rows, buffer, part
+        del rows, buffer, whole, halves, parts
 
 
 def test_words_are_of_any_width() -> None:

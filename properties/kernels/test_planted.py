@@ -22,17 +22,20 @@ from impl.kernels.device import load
 from impl.kernels.device.extend import SCRATCH_ROWS
 from impl.kernels.device.pages import make_pages
 from impl.kernels.device.release import Target
-from properties.kernels import test_extend, test_release, test_rows, test_tiles
+from properties.kernels import test_extend, test_kv_rows, test_release, test_rows, test_tiles
 from properties.kernels.rig import DEVICE, Rig
 from properties.kernels.test_extend import Batch
 from properties.planted.edit import Edit, edit
 from properties.planted.kernels import EXTEND, MERGE, RELEASE, SLOTS, TAKE
+
+KV_ROWS = "kernels.device.kv_rows"
 
 pytestmark = pytest.mark.skipif(DEVICE == "cuda", reason="only interpreted kernels can be edited")
 
 extends = test_extend.test_slots_and_faults_are_those_of_the_reference
 frees = test_release.test_frees_are_those_of_the_reference
 rows = test_rows.test_rows
+large_pool = partial(test_kv_rows.test_the_largest_slot_of_a_large_pool, "triton")
 last_tile = test_tiles.test_the_last_of_three_tiles_is_judged
 tiles = test_tiles.test_batches_over_several_tiles
 
@@ -142,6 +145,9 @@ BUGS = (
         f"{RELEASE}:release_runs", "tl.cast(row, tl.int64) * row_stride",
         "tl.cast(row, tl.int32) * row_stride",
     ), far_rows, OUTSIDE),
+    Stray("rows of KV are addressed in 32 bits", edit(
+        f"{KV_ROWS}:_offset", "group * group_step + (", "(group * group_step).to(tl.int32) + (",
+    ), large_pool, "assert tensor(False)"),
     Stray("the second tile of requests begins anew", edit(
         f"{EXTEND}:plan", "carry += tl.sum(both, 0)", "carry += 0",
     ), partial(tiles, 4096), "assert ["),

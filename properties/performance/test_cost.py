@@ -24,6 +24,7 @@ from impl.kernels.arrays import HostArray
 from properties.performance.counting import Count, Counting
 from properties.performance.spending import PAGED, TOKEN, Pool, TokenPool
 from properties.subjects.impl import default_device
+from properties.subjects.reference import EchoCache
 
 DEVICE = torch.device(default_device())
 # Plan and fill.
@@ -146,43 +147,49 @@ def test_batches_grow_evenly(
         assert most / more <= 1.15 * least / fewer, (what, least, most)
 
 
-Free = Callable[[PagedTokenToKVPoolAllocator, torch.Tensor], None]
-FREES: dict[str, Free] = {
+ByIds = Callable[[PagedTokenToKVPoolAllocator, torch.Tensor], Any]
+BY_IDS: dict[str, ByIds] = {
     "free": lambda allocator, pages: allocator.free(pages * 4),
     "free_page_ids": lambda allocator, pages: allocator.free_page_ids(pages),
+    "get_cpu_copy": lambda allocator, pages: allocator.get_cpu_copy(pages * 4),
+    "load_cpu_copy": lambda allocator, pages: allocator.load_cpu_copy(None, pages * 4),
 }
 
 
 def half_free(num_pages: int, options: dict[str, Any]) -> PagedTokenToKVPoolAllocator:
     """A pool of which the first half is out."""
-    allocator = PagedTokenToKVPoolAllocator(4 * num_pages, 4, device=DEVICE, **options)
+    allocator = PagedTokenToKVPoolAllocator(
+        4 * num_pages, 4, device=DEVICE, kvcache=EchoCache(), **options
+    )
     allocator.alloc(2 * num_pages)
     return allocator
 
 
-@pytest.mark.parametrize("name", FREES)
-def test_free_is_blind_to_the_pool(counting: Counting, name: str, options: dict[str, Any]) -> None:
-    """A free of k pages takes as many operations on as many elements in a pool 64 times larger."""
+@pytest.mark.parametrize("name", BY_IDS)
+def test_calls_by_ids_are_blind_to_the_pool(
+    counting: Counting, name: str, options: dict[str, Any]
+) -> None:
+    """Of k ids a call takes as many operations on as many elements in a pool 64 times larger."""
     found = []
     for num_pages in (2**8, 2**14):
         allocator = half_free(num_pages, options)
         pages = torch.arange(1, 65, device=DEVICE)
         with counting.window() as count:
-            FREES[name](allocator, pages)
+            BY_IDS[name](allocator, pages)
         found.append(count)
     assert found[0] == found[1]
 
 
 @pytest.mark.skipif(DEVICE.type != "cpu", reason="numpy serves the CPU alone")
-@pytest.mark.parametrize("name", FREES)
-def test_free_on_the_cpu_is_blind_to_the_pool(name: str) -> None:
+@pytest.mark.parametrize("name", BY_IDS)
+def test_calls_by_ids_on_the_cpu_are_blind_to_the_pool(name: str) -> None:
     """On numpy: as many calls, and as much memory in between, in a pool 64 times larger."""
     found = []
     for num_pages in (2**8, 2**14):
         allocator = half_free(num_pages, {"backend": "torch"})
         first, second = torch.arange(1, 65), torch.arange(65, 97)
-        FREES[name](allocator, first)
-        found.append(cost_on_the_host(lambda: FREES[name](allocator, second)))  # noqa: B023 (called at once)
+        BY_IDS[name](allocator, first)
+        found.append(cost_on_the_host(lambda: BY_IDS[name](allocator, second)))  # noqa: B023 (called at once)
     assert found[0][0] == found[1][0]
     # Python's own objects differ by some bytes; the lists of the larger pool are 128 KiB longer.
     assert found[1][1] <= found[0][1] + 2048

@@ -183,8 +183,17 @@ LIFE_CYCLE = (
         f"{BASE}.get_cpu_copy", "indices, mamba_indices", "indices[:-1], mamba_indices",
     )),
     Bug("a backup is forwarded to a method that the pool lacks", "paged", "I53", edit(
-        f"{BASE}.get_cpu_copy", ").get_cpu_copy(", ").copy_to_host(",
+        f"{BASE}.get_cpu_copy", "pool.get_cpu_copy(", "pool.copy_to_host(",
     ), entry=50),
+    Bug("slots that nobody owns are copied", "paged", "I4", edit(
+        f"{BASE}._require_kvcache", "if book.validate:", "if False:",
+    )),
+    Bug("one owned slot lets a load pass", "token", "I4", edit(
+        f"{BASE}._require_kvcache", "book.states.owned(pages)", "book.states.owned(pages[:1])",
+    )),
+    Bug("a load may name a slot twice", "paged", "I4", edit(
+        f"{BASE}.load_cpu_copy", "once=True", "once=False",
+    )),
 )  # fmt: skip
 
 BUGS = (*FREES, *GROUPS, *STORAGE, *LIFE_CYCLE)

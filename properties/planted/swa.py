@@ -52,6 +52,9 @@ BUGS = (
     Bug("slots without windows are freed silently", "swa", "I23", edit(
         f"{SLOTS}.free_slots", "[peers > 0, self.arrays.once(ids)]", "[self.arrays.once(ids)]",
     ), also=("I4",), limits=SINGLE, entry=28),
+    Bug("copies are of slots that the window side has out", "swa", "I4", edit(
+        f"{BASE}:SWAPair._owners", "self.full_attn_allocator", "self.swa_attn_allocator",
+    )),
     Bug("a decode takes full pages before it looks at windows", "swa", "I9", edit(
         f"{SWA}.alloc_decode", FITS,
         f"{FITS}\n        if pair.full.fits(plan.num_pages, plan.num_pages):\n"

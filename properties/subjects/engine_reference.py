@@ -130,10 +130,10 @@ class EngineReference:
                 rows[slot] = poison(self.config)
 
     def copy(self, slots: list[int]) -> Any:
-        return self.pool.get_cpu_copy(slots)
+        return self.slots.get_cpu_copy(slots)
 
     def restore(self, copy: Any, slots: list[int]) -> None:
-        self.pool.load_cpu_copy(copy, slots)
+        self.slots.load_cpu_copy(copy, slots)
 
     # The host
 

@@ -118,7 +118,7 @@ def make(system: str, config: Any, *, exposed: str = "") -> Subject:
     if system == "state_pools":
         return sglang_states.make(config)
     if system == "kv_pools":
-        return sglang_kv.make(config)
+        return sglang_kv.make(config, exposed=exposed)
     if system == "engine":
         return sglang_engine.make(config)
     if system == "state_slots":
@@ -154,5 +154,6 @@ def factory() -> Factory:
         | sglang_states.known_pairs()
         | sglang_swa.known_pairs()
         | sglang_hybrid.known_pairs()
+        | sglang_kv.known_pairs()
         | sglang_engine.known_pairs(),
     )

@@ -97,6 +97,9 @@ KNOWN: tuple[Known, ...] = (
     Known(_BOTH, "free_again", "DoubleFree", "I4", DOUBLE_FREE),
     Known(_BOTH, "free_twice_in_call", "Duplicate", "I4", DOUBLE_FREE),
     Known(_BOTH, "free_too_many", "TooMany", "I4", DOUBLE_FREE),
+    # copies are passed on to the pool, whose slots may be anybody's
+    Known(_BOTH, "back_up_dead", "NotOwned", "I4"),
+    Known(_BOTH, "restore_dead", "NotOwned", "I4"),
     Known(_BOTH, "end_without_group", "GroupNotOpen", "I21"),
     Known(_BOTH, "resize_in_group", "GroupOpen", "I21"),
     Known(_BOTH, "resize_owned", "StillOwned", "I4"),

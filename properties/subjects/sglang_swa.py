@@ -147,7 +147,7 @@ PASSED_ON = (
     "scrambled_segment", "seq_below_prefix", "wrong_total", "wrong_page_count", "copies_differ",
     "copy_missing", "last_loc_of_nothing", "misplaced_last_loc", "last_loc_not_owned",
     "continue_twice", "end_without_group", "wrong_dtype", "wrong_shape", "wrong_device",
-    "window_out_of_range",
+    "window_out_of_range", "back_up_dead", "restore_dead",
 )  # fmt: skip
 
 

@@ -9,7 +9,15 @@ from impl import PagedTokenToKVPoolAllocator
 from properties.choices import Choices
 from properties.scope import Scope
 from properties.subjects.reference import EchoCache, ReferenceSubject
-from properties.systems import faulty, growth, growth_misuse, misuse, protocol_misuse, slots
+from properties.systems import (
+    copy_misuse,
+    faulty,
+    growth,
+    growth_misuse,
+    misuse,
+    protocol_misuse,
+    slots,
+)
 from properties.systems.slot_model import SITUATIONS, SlotModel
 from properties.systems.system import Limits, System, allowed
 from reference import PagedTokenToKVPoolAllocator as Reference
@@ -96,6 +104,7 @@ PAGED = System(
         *growth.GROWTH,
         *slots.SHARED,
         *misuse.SHARED,
+        *copy_misuse.MISUSE,
         *protocol_misuse.SHARED,
         *misuse.PAGED,
         *growth_misuse.PAGED,

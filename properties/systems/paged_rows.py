@@ -11,7 +11,7 @@ from typing import Self
 from impl import PagedTokenToKVPoolAllocator, ReqToTokenPool
 from properties.choices import Choices
 from properties.subjects.reference import EchoCache, PagedRowsReference
-from properties.systems import growth, releases, slots
+from properties.systems import copy_misuse, growth, releases, slots
 from properties.systems.paged import PagedConfig
 from properties.systems.paged_rows_entries import ENTRIES
 from properties.systems.paged_rows_faulty import FAULTY
@@ -106,7 +106,7 @@ class Clear(slots.Clear):
 
 BESIDE = (
     Alloc, Extend, growth.Decode, Free, releases.FreePageIds, slots.GroupBegin, slots.GroupEnd,
-    slots.Merge, Clear, slots.Resize,
+    slots.Merge, Clear, slots.Resize, slots.BackUp, slots.Restore, *copy_misuse.MISUSE,
 )  # fmt: skip
 
 PAGED_ROWS = System(

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from properties.choices import Choices
 from properties.commands import Call, Command
-from properties.systems import growth_misuse, misuse, protocol_misuse
+from properties.systems import copy_misuse, growth_misuse, misuse, protocol_misuse
 from properties.systems.misuse import GROWING, Misuse, open_ways, release_call
 from properties.systems.slot_model import Side
 from properties.systems.swa_capacity import pair_config
@@ -292,7 +292,7 @@ class NegativeRoom(Misuse):
 
 MISUSE: tuple[type[Command], ...] = (
     NegativeRoom,
-    *misuse.SHARED, *misuse.PAGED, *growth_misuse.PAGED,
+    *misuse.SHARED, *misuse.PAGED, *copy_misuse.MISUSE, *growth_misuse.PAGED,
     protocol_misuse.NestedGroup, protocol_misuse.EndWithoutGroup,
     WrongDtype, WrongShape, WrongDevice,
     WindowOutOfRange, WindowReserved, WindowUnissued, FreeWindowAgain, FreeFullOfWindow,

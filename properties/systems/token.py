@@ -9,7 +9,7 @@ from impl import TokenToKVPoolAllocator
 from properties.choices import Choices
 from properties.scope import Scope
 from properties.subjects.reference import EchoCache, ReferenceSubject
-from properties.systems import faulty, growth_misuse, misuse, protocol_misuse, slots
+from properties.systems import copy_misuse, faulty, growth_misuse, misuse, protocol_misuse, slots
 from properties.systems.slot_model import SITUATIONS, SlotModel
 from properties.systems.system import Limits, System, allowed
 from reference import TokenToKVPoolAllocator as Reference
@@ -63,7 +63,13 @@ def small(scope: Scope) -> list[TokenConfig]:
 TOKEN = System(
     name="token",
     config=TokenConfig,
-    commands=(*slots.SHARED, *misuse.SHARED, *protocol_misuse.SHARED, *growth_misuse.TOKEN),
+    commands=(
+        *slots.SHARED,
+        *misuse.SHARED,
+        *copy_misuse.MISUSE,
+        *protocol_misuse.SHARED,
+        *growth_misuse.TOKEN,
+    ),
     # a page of one slot is never half filled
     situations=tuple(s for s in SITUATIONS if s != "half-filled page"),
     reference=reference,

@@ -228,6 +228,19 @@ class BaseTokenToKVPoolAllocator(KVCacheForwarding, FreeGroups):
             return "Reserved"
         return "DoubleFree" if page in self.issued_pages else "NotOwned"
 
+    def _dead(self, slots: list[int]) -> list[Fault]:
+        """Slots whose page nobody owns; what became of it is no matter here."""
+        faults: list[Fault] = []
+        for index, slot in enumerate(slots):
+            page = slot // self.page_size
+            if not 0 <= page <= self.num_pages:
+                faults.append(("OutOfRange", index))
+            elif page == 0:
+                faults.append(("Reserved", index))
+            elif page not in self.owned_pages:
+                faults.append(("NotOwned", index))
+        return faults
+
     def _page_list_faults(self, pages: Ids, indices: Ids) -> list[Fault]:
         """Faults of pages that may be named once each; `pages[k]` is named at `indices[k]`."""
         faults: list[Fault] = []

@@ -160,15 +160,13 @@ class SWAFrees(SWAState):
         slots = list(full_indices)
         if self.ring_cost:
             raise Refused("Unsupported")
-        full = self.full_attn_allocator
-        refuse_smallest(_dead(full.owned_pages, full.num_pages, slots, self.page_size))
+        refuse_smallest(self._dead(slots))
         for slot in slots:
             self.full_to_swa_index_mapping[slot] = 0
 
     def _pairing_faults(self, slots: list[int], windows: list[int]) -> list[Fault]:
         full, side, size = self.full_attn_allocator, self.swa_attn_allocator, self.page_size
-        faults = _dead(full.owned_pages, full.num_pages, slots, size)
-        faults += _dead(side.owned_pages, side.num_pages, windows, size)
+        faults = self._dead(slots) + side._dead(windows)
         host_of = {self._peer(page): page for page in full.owned_pages if self._live(page)}
         peer_here: dict[int, int] = {}  # what this call has named before
         host_here: dict[int, int] = {}
@@ -183,17 +181,3 @@ class SWAFrees(SWAState):
             if (self._live(page) and self._peer(page) != peer) or host_of.get(peer, page) != page:
                 faults.append(("StillOwned", index))
         return faults
-
-
-def _dead(owned: set[int], num_pages: int, slots: list[int], page_size: int) -> list[Fault]:
-    """Slots whose page nobody owns."""
-    faults: list[Fault] = []
-    for index, slot in enumerate(slots):
-        page = slot // page_size
-        if not 0 <= page <= num_pages:
-            faults.append(("OutOfRange", index))
-        elif page == 0:
-            faults.append(("Reserved", index))
-        elif page not in owned:
-            faults.append(("NotOwned", index))
-    return faults

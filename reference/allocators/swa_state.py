@@ -114,6 +114,10 @@ class SWAState(KVCacheForwarding):
         self.full_attn_allocator.merge_and_sort_free()
         self.swa_attn_allocator.merge_and_sort_free()
 
+    def _dead(self, slots: list[int]) -> list[Fault]:
+        """Full slots whose page nobody owns."""
+        return self.full_attn_allocator._dead(slots)
+
     # --- the map ---
 
     def _entries(self, page: int) -> list[int]:

@@ -72,7 +72,7 @@ class SWAKVPool:
         pairs = [
             (self.mapping[target], self.mapping[source])
             for target, source in zip(tgt_loc, src_loc, strict=True)
-            if self.mapping[target] and self.mapping[source]
+            if min(target, source) >= 0 and self.mapping[target] and self.mapping[source]
         ]
         self.swa_kv_pool.move_kv_cache([t for t, _ in pairs], [s for _, s in pairs])
 
