@@ -16,8 +16,9 @@ from typing import Any, ClassVar
 import torch
 
 from properties.commands import Call
-from properties.subjects import sglang_kv, sglang_kv_pools
+from properties.subjects import sglang_kv
 from properties.subjects.engine_tensors import CALLS, EngineSubject
+from properties.subjects.sglang_kv_pools import alone, captured_nowhere
 from properties.subjects.sglang_standins import pool_class
 
 #: configs that it has: page size 1 is another class's there
@@ -41,12 +42,12 @@ class SglangEngine(EngineSubject):
 
     def __init__(self, config: Any, rows: Any, books: Any, pool: Any) -> None:
         self._of_allocator = books
-        with at_home():
+        with captured_nowhere(), alone():
             super().__init__(config, rows, books.target, pool, None, "cpu")
         self.calls = CALLS - OF_HOSTS
 
     def call(self, call: Call) -> Any:
-        with at_home():
+        with captured_nowhere(), alone():
             return super().call(call)
 
     def settle(self) -> None:
@@ -94,17 +95,6 @@ class SglangEngine(EngineSubject):
         for layer, (keys, *others) in zip(self.config.layer_ids, values, strict=True):
             values_of = others[0] if others else None
             self.pool.set_kv_buffer(SimpleNamespace(layer_id=layer), slots, keys, values_of)
-
-
-@contextmanager
-def at_home() -> Iterator[None]:
-    """What its pools ask of the process around them."""
-    parallel = importlib.import_module("sglang.srt.runtime_context").get_parallel()
-    with (
-        sglang_kv_pools.captured_nowhere(),
-        parallel.override(dcp_enabled=False, attn_dcp_size=1, attn_dcp_rank=0),
-    ):
-        yield
 
 
 def make(config: Any) -> SglangEngine:

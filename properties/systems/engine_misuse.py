@@ -107,33 +107,40 @@ class WriteBeyond(_Careless):
 
 
 class CopyNobodys(_Careless):
-    """A copy of slots that no request can have."""
+    """A copy of slots that no request has."""
 
     methods: ClassVar[tuple[str, ...]] = ("copy_slots",)
 
     @classmethod
     def able(cls, model: EngineModel, side: EngineSide) -> list[Any]:
-        return [0, model.page_size - 1, model.config.size + model.page_size]
+        free = [page * model.page_size for page in sorted(side.ledger.available_pages())]
+        return [0, model.page_size - 1, model.config.size + model.page_size, *free]
 
     def call(self, model: EngineModel, side: EngineSide) -> Call:
         return Call("copy_slots", {"slots": [self.chosen(model, side)]})
 
 
 class LoadElsewhere(_Careless):
-    """The copy of a request for the reserved page, or for one slot twice."""
+    """The copy of a request for the reserved page, for one slot twice, or for pages nobody has."""
 
     methods: ClassVar[tuple[str, ...]] = ("load_slots",)
 
     @classmethod
     def able(cls, model: EngineModel, side: EngineSide) -> list[Any]:
-        copied = [name for name, kept in side.kept.items() if not kept.host]
-        twice = [(name, model.page_size) for name in copied if len(side.kept[name].lines) > 1]
-        return [(name, 0) for name in copied] + twice
+        size = model.page_size
+        free = [p * size + at for p in sorted(side.ledger.available_pages()) for at in range(size)]
+        found: list[tuple[int, list[int]]] = []
+        for name, kept in side.kept.items():
+            count = len(kept.lines)
+            if not kept.host:
+                found.append((name, [0] * count))
+                found += [(name, [size] * count)] * (count > 1)
+                found += [(name, free[:count])] * (count <= len(free))
+        return found
 
     def call(self, model: EngineModel, side: EngineSide) -> Call:
-        name, slot = self.chosen(model, side)
-        slots = [slot] * len(side.kept[name].lines)
-        return Call("load_slots", {"request": name, "slots": slots})
+        name, slots = self.chosen(model, side)
+        return Call("load_slots", {"request": name, "slots": list(slots)})
 
 
 class FreeHostAgain(_Careless):
