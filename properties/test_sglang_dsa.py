@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from impl import DSATokenToKVPool
-from impl.storage.dsa import calculate_mla_kv_cache_dim
+from impl.storage.packed import calculate_mla_kv_cache_dim
 from properties.subjects import Factory
 from properties.subjects.sglang_dsa import LAYERS, PAGE_SIZE, RANK, ROPE, SKIPPED, SglangDSA
 
