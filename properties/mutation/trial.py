@@ -118,7 +118,12 @@ POOLS = Suite(
 )
 KV = Suite(
     (*_fast("kv_pools"), *_slow("kv_pools")),
-    ("test_impl_kv.py", "test_impl_kv_arguments.py", "kernels/test_kv_rows.py"),
+    (
+        "test_impl_kv.py",
+        "test_impl_kv_arguments.py",
+        "test_impl_kv_faults.py",
+        "kernels/test_kv_rows.py",
+    ),
 )
 HOST = Suite(
     _fast("host_tier"),
