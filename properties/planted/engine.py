@@ -10,11 +10,13 @@ from properties.planted.edit import edit
 
 ENGINE = "engine"
 OF = "properties.subjects.engine:Engine"
-PARTS = "properties.subjects.engine_tensors"
+PARTS = "properties.subjects.engine_tensors:EngineSubject"
+FIXED = "properties.subjects.engine_graph:FixedStore"
 # A small engine shows each, and is soon minimised.
 LITTLE = {
     "family": (0,), "stored": (1,), "layers": (1,), "heads": (1,), "dim": (2,),
     "page_size": (1, 2), "pages": (2, 3, 4), "width": (3, 4), "host_pages": (0, 2, 4),
+    "by_rows": (False,),
 }  # fmt: skip
 HOSTED = {**LITTLE, "host_pages": (2, 4)}
 
@@ -29,7 +31,7 @@ BUGS = (
         f"{OF}.abort", "if self.parts.in_transfer(slots):", "if False:",
     ), entry=65, limits=HOSTED),
     Bug("a flush of everything forgets the host tier", ENGINE, "I66", edit(
-        f"{PARTS}:EngineSubject.clear", "self.host.slots.clear()", "pass",
+        f"{PARTS}.clear", "self.host.slots.clear()", "pass",
     ), entry=56, limits=HOSTED),
     Bug("padded lanes aim at a live row", ENGINE, "I57", edit(
         f"{OF}._write", "lanes + [NOWHERE] * padded", "lanes + lanes[:1] * padded",
@@ -72,11 +74,11 @@ BUGS = (
         f"{OF}.drain", "self._give(slots)", "pass",
     ), limits=HOSTED),
     Bug("a replay writes the values of the one before", ENGINE, "I57", edit(
-        f"{PARTS}:FixedStore.__call__", "self._values.copy_(values)",
+        f"{FIXED}.__call__", "self._values.copy_(values)",
         "self._values[:, :, :-1].copy_(values[:, :, 1:])",
     ), limits={**LITTLE, "captured": (True,)}),
     Bug("a replay aims at the lanes of the one before", ENGINE, "I60", edit(
-        f"{PARTS}:FixedStore.__call__", "self._lanes.copy_(lanes)\n",
+        f"{FIXED}.__call__", "self._lanes.copy_(lanes)\n",
         "before = self._lanes.clone()\n    self._lanes.copy_(lanes)\n",
         "self._run()", "self._store(*before, self._values)",
     ), also=("I57", "I28"), limits={**LITTLE, "captured": (True,)}),
