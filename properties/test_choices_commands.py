@@ -195,7 +195,7 @@ TINY["host_tier"] = [
 TINY["engine"] = [
     EngineConfig(
         family=family, stored=1, page_size=size, pages=3, rows=3, width=2, layers=1, heads=1, dim=2,
-        chunk=1, host_pages=2, need_sort=False, captured=family == 0,
+        chunk=1, host_pages=2, need_sort=False, captured=family == 0, by_rows=family == 1,
     )
     for family, size in ((0, 1), (1, 2))
 ]  # fmt: skip

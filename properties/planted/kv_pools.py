@@ -113,8 +113,8 @@ BUGS = (
 
 SLOW = (
     Bug("padded lanes write to the reserved page", POOLS, "I56", edit(
-        f"{KERNELS}:store_rows", "(slot >= first) & (slot < end)\n    to =",
-        "(slot >= 0) & (slot < end)\n    to =",
+        f"{KERNELS}:store_rows", "(slot >= first) & (slot < end)\n        to =",
+        "(slot >= 0) & (slot < end)\n        to =",
     ), limits={"family": (0, 1, 2)}),
     Bug("a row is written before all are read", POOLS, "I58", edit(
         f"{KERNELS}:move_slots", "_places(line, tl.where(live, read, 0), columns, words)",

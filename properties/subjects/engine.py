@@ -11,6 +11,7 @@ Spec: `spec/core.md` §2, §4, §7, §8; `spec/interleave_hisparse_host_prefix.m
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from properties.subjects.engine_parts import (
     BATCHES,
@@ -27,16 +28,18 @@ from properties.subjects.engine_parts import (
 
 
 class Engine(Careless):
-    """Requests by name; `layers` are those of the pool. What is short is None, and changes nothing.
+    """Requests by name. What is short is None, and changes nothing.
 
-    Slots that were handed out come back as results, of a retraction host slots.
+    Slots that were handed out come back as results, of a retraction host slots. `by_rows`: the
+    allocator reads and writes the row table itself.
     """
 
-    def __init__(self, parts: Parts, page_size: int, pages: int, chunk: int, layers: range) -> None:
+    def __init__(self, parts: Parts, config: Any) -> None:
         self.parts = parts
-        self.page_size, self.pages = page_size, pages
-        self.chunk = chunk
-        self.layers = layers
+        self.page_size: int = config.page_size
+        self.pages: int = config.pages
+        self.chunk, self.layers = config.chunk, config.layer_ids
+        self.by_rows = config.by_rows
         self.running: dict[int, Running] = {}
         self.saved: dict[int, Saved] = {}
         self.loads: dict[int, Load] = {}
@@ -68,7 +71,10 @@ class Engine(Careless):
         of = self.running[request]
         self.parts.take_row(of)  # who has a row keeps it
         start, end = of.length, min(of.length + self.chunk, of.prompt)
-        slots = self.parts.extend(start, end, self._slots(request)[-1])
+        if self.by_rows:
+            slots = self.parts.extend_row(of.handle[0], start, end)
+        else:
+            slots = self.parts.extend(start, end, self._slots(request)[-1])
         if slots is not None:
             self._grow(of, slots)
             self._compute(request, start, slots)
@@ -77,9 +83,7 @@ class Engine(Careless):
     def decode(self, requests: Sequence[int], lazy: bool) -> list[int] | None:
         """A token for each request; `lazy`: its KV is written by the next `flush`."""
         batch = [self.running[name] for name in requests]
-        lines = self.parts.lines([(of.handle[0], of.length) for of in batch])
-        lengths = [of.length + 1 for of in batch]
-        slots = self.parts.decode(lengths, [line[-1] for line in lines])
+        slots = self._next(batch)
         if slots is None:
             return None
         for of, slot in zip(batch, slots, strict=True):
@@ -142,7 +146,7 @@ class Engine(Careless):
     def retract_to_host(self, request: int) -> list[int] | None:
         """A request goes to the host, to slots of the host tier, which are the result."""
         of, slots = self.running[request], self._slots(request)
-        host = self.parts.alloc_host(-(-len(slots) // self.page_size) * self.page_size)
+        host = self.parts.alloc_host(self._paged(len(slots)))
         if host is not None:
             self._write_late(of)
             self.parts.backup(host[: len(slots)], slots)
@@ -152,21 +156,17 @@ class Engine(Careless):
 
     def resume(self, request: int) -> list[int] | None:
         """A retracted request comes back, under other slots."""
-        saved = self.saved[request]
-        slots = self.begin_resume(request) if saved.host else self._again(request)
-        if slots is None:
-            return None
-        if saved.host:
-            for _ in self.layers:
+        if self.saved[request].host:
+            slots = self.begin_resume(request)
+            for _ in self.layers if slots is not None else ():
                 self.load_layer(request)
-        else:
-            self.parts.restore(saved.copy, slots)
-        return slots
+            return slots
+        return self._again(request, self.saved[request])
 
     def begin_resume(self, request: int) -> list[int] | None:
         """The same of a request in the host tier, whose layers arrive one by one."""
         host = self.saved[request].host
-        slots = self._again(request)
+        slots = self._again(request, self.saved[request])
         if slots is not None:
             transfer = self.parts.begin_load(host[: len(slots)], slots)
             self.loads[request] = Load(transfer, host, slots, list(self.layers))
@@ -191,29 +191,53 @@ class Engine(Careless):
 
     # What they have in common
 
+    def _next(self, batch: Sequence[Running]) -> list[int] | None:
+        """A slot more for each request."""
+        rows, lengths = [of.handle[0] for of in batch], [of.length + 1 for of in batch]
+        if self.by_rows:
+            return self.parts.decode_rows(rows, lengths)
+        lines = self.parts.lines([(of.handle[0], of.length) for of in batch])
+        return self.parts.decode(lengths, [line[-1] for line in lines])
+
     def _begin(self, request: int, prompt: int, count: int) -> list[int] | None:
         """A row and slots for the first tokens, or neither."""
         if not self.parts.free_rows():
             return None
-        slots = self.parts.extend(0, count, -1)
+        if self.by_rows:
+            if self._paged(count) > self.parts.free_slots_left():
+                return None
+            of = self._in_row(request, prompt)
+            slots = self.parts.extend_row(of.handle[0], 0, count)
+        else:
+            slots = self.parts.extend(0, count, -1)
         if slots is not None:
-            of = self.running[request] = Running(prompt)
-            self.parts.take_row(of)
-            of.handle = self.parts.handle(of.kv.req_pool_idx)
-            self._grow(of, slots)
+            self._grow(self.running.get(request) or self._in_row(request, prompt), slots)
         return slots
 
-    def _again(self, request: int) -> list[int] | None:
-        """Row and slots of a retracted request."""
-        saved = self.saved[request]
+    def _in_row(self, request: int, prompt: int) -> Running:
+        """A request gets a row."""
+        of = self.running[request] = Running(prompt)
+        self.parts.take_row(of)
+        of.handle = self.parts.handle(of.kv.req_pool_idx)
+        return of
+
+    def _paged(self, count: int) -> int:
+        """Slots of the pages of so many tokens."""
+        return -(-count // self.page_size) * self.page_size
+
+    def _again(self, request: int, saved: Saved) -> list[int] | None:
+        """Row and slots of a retracted request, with the KV that was copied."""
         slots = self._begin(request, saved.prompt, saved.length)
         if slots is not None:
             del self.saved[request]
+            if not saved.host:
+                self.parts.restore(saved.copy, slots)
         return slots
 
     def _grow(self, of: Running, slots: list[int]) -> None:
         """New slots stand behind the others in the row."""
-        self.parts.put(of.handle, of.length, slots)
+        if not self.by_rows:
+            self.parts.put(of.handle, of.length, slots)
         of.kv.kv_allocated_len += len(slots)
         of.kv.holds_kv = True
 
@@ -251,13 +275,20 @@ class Engine(Careless):
 
     def _release(self, requests: Sequence[int]) -> None:
         for name in requests:
-            slots = self._slots(name)
-            self.parts.give_row(self.running.pop(name))
-            self._give(slots)
+            slots, of = self._slots(name), self.running.pop(name)
+            if self.by_rows:
+                self.parts.free_row_of(of.handle, of.length)
+                self._poison(slots)
+            else:
+                self._give(slots)
+            self.parts.give_row(of)
 
     def _give(self, slots: list[int]) -> None:
         """Pages go back, poisoned."""
         self.parts.free(slots)
+        self._poison(slots)
+
+    def _poison(self, slots: list[int]) -> None:
         size = self.page_size
         pages = dict.fromkeys(slot // size for slot in slots)
         self.parts.poison([at for page in pages for at in range(page * size, (page + 1) * size)])

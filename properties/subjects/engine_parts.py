@@ -62,6 +62,16 @@ class Parts(Protocol):
 
     def free(self, slots: list[int]) -> None: ...
 
+    def free_slots_left(self) -> int: ...
+
+    def extend_row(self, row: int, prefix: int, length: int) -> list[int] | None:
+        """The same by the table, which has the new slots then."""
+
+    def decode_rows(self, rows: list[int], lengths: list[int]) -> list[int] | None: ...
+
+    def free_row_of(self, handle: tuple[int, int], length: int) -> None:
+        """All pages of a row."""
+
     def free_group(self) -> AbstractContextManager[Any]: ...
 
     def store(self, slots: list[int], tokens: Sequence[Token]) -> None:

@@ -36,7 +36,7 @@ class EngineReference:
             config.size, config.layer_ids,
         )  # fmt: skip
         self.host.device = self.content  # its device's bytes are what the pool has
-        self.engine = Engine(self, config.page_size, config.pages, config.chunk, config.layer_ids)
+        self.engine = Engine(self, config)
 
     @property
     def target(self) -> EngineReference:
@@ -100,6 +100,19 @@ class EngineReference:
 
     def free(self, slots: list[int]) -> None:
         self.slots.free(slots)
+
+    def free_slots_left(self) -> int:
+        return self.slots.available_size()
+
+    def extend_row(self, row: int, prefix: int, length: int) -> list[int] | None:
+        lens = ([prefix], [prefix], [length], [length])
+        return self.slots.alloc_extend_rows(self.rows, [row], [row], *lens, length - prefix)
+
+    def decode_rows(self, rows: list[int], lengths: list[int]) -> list[int] | None:
+        return self.slots.alloc_decode_rows(self.rows, rows, rows, lengths, lengths)
+
+    def free_row_of(self, handle: tuple[int, int], length: int) -> None:
+        self.slots.free_rows_segment(handle, 0, length, table=self.rows)
 
     @contextmanager
     def free_group(self) -> Iterator[None]:

@@ -1,13 +1,11 @@
 """Rows, an allocator, a pool of KV and a host tier with tensors as parts of the small engine.
 
-What is read, all requests through the row table, is one gather for each buffer. The write of a
-decode goes to fixed tensors of a padded batch; on a GPU it is captured once for each size of
-batch, and replayed.
+What is read, all requests through the row table, is one gather for each buffer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
@@ -20,42 +18,13 @@ from properties.commands import Call
 from properties.invariants import violation
 from properties.subjects.engine import Engine
 from properties.subjects.engine_content import PARTS, numbers, poison, source_of
+from properties.subjects.engine_graph import FixedStore
 from properties.subjects.engine_parts import Token
 from properties.subjects.protocol import TensorSubject
 
 INTS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 #: what commands call
 CALLS = frozenset(name for name in dir(Engine) if not name.startswith("_"))
-Store = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
-
-
-class FixedStore:
-    """A write to the slots that the table has, for batches of one size, of fixed tensors.
-
-    Where there is a GPU it is captured once and replayed; elsewhere the same runs as it stands.
-    """
-
-    def __init__(self, store: Store, lanes: torch.Tensor, values: torch.Tensor) -> None:
-        self._lanes = torch.zeros_like(lanes)
-        self._values = torch.zeros_like(values)
-        self._store = store
-        self._graph: Any = None
-        if lanes.device.type == "cuda":
-            self._run()  # what is compiled is compiled now; all lanes are padded
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
-                self._run()
-
-    def _run(self) -> None:
-        self._store(self._lanes[0], self._lanes[1], self._values)
-
-    def __call__(self, lanes: torch.Tensor, values: torch.Tensor) -> None:
-        self._lanes.copy_(lanes)
-        self._values.copy_(values)
-        if self._graph is None:
-            self._run()
-        else:
-            self._graph.replay()
 
 
 class EngineSubject(TensorSubject):
@@ -78,7 +47,7 @@ class EngineSubject(TensorSubject):
         #: the host's books, as they were last shown and last recounted
         self._shown: dict[str, Any] = {}
         self._audited: dict[str, Any] = {}
-        self.engine = Engine(self, config.page_size, config.pages, config.chunk, config.layer_ids)
+        self.engine = Engine(self, config)
 
     def _buffers(self, layer: int) -> Sequence[torch.Tensor]:
         """A layer's buffers."""
@@ -194,6 +163,28 @@ class EngineSubject(TensorSubject):
 
     def free(self, slots: list[int]) -> None:
         self.allocator.free(self._ids(slots))
+
+    def free_slots_left(self) -> int:
+        found: int = self.allocator.available_size()
+        return found
+
+    def extend_row(self, row: int, prefix: int, length: int) -> list[int] | None:
+        lens = (*self._twice([prefix]), *self._twice([length]))
+        slots = self.allocator.alloc_extend_rows(
+            self.rows, *self._twice([row]), *lens, length - prefix
+        )
+        found: list[int] | None = self.plain(slots)
+        return found
+
+    def decode_rows(self, rows: list[int], lengths: list[int]) -> list[int] | None:
+        slots = self.allocator.alloc_decode_rows(
+            self.rows, *self._twice(rows), *self._twice(lengths)
+        )
+        found: list[int] | None = self.plain(slots)
+        return found
+
+    def free_row_of(self, handle: tuple[int, int], length: int) -> None:
+        self.allocator.free_rows_segment(handle, 0, length, table=self.rows)
 
     def free_group(self) -> AbstractContextManager[Any]:
         found: AbstractContextManager[Any] = self.allocator.free_group()

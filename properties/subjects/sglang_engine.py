@@ -22,7 +22,11 @@ from properties.subjects.sglang_kv_pools import alone, captured_nowhere
 from properties.subjects.sglang_standins import pool_class
 
 #: configs that it has: page size 1 is another class's there
-LIMITS: dict[str, tuple[Any, ...]] = {"page_size": (2, 3, 4), "host_pages": (0,)}
+LIMITS: dict[str, tuple[Any, ...]] = {
+    "page_size": (2, 3, 4),
+    "host_pages": (0,),
+    "by_rows": (False,),
+}
 #: misuse that it doesn't refuse, or not without effect
 MISUSE = ("free_again", "free_row_again", "write_by_old_row", "write_beyond", "copy_nobodys",
           "load_elsewhere")  # fmt: skip

@@ -32,6 +32,7 @@ RANGES: dict[str, tuple[Any, ...]] = {
     "host_pages": (0, 1, 2, 4, 6),
     "need_sort": (False, True),
     "captured": (False, True),
+    "by_rows": (False, False, True),
 }
 LEAST: dict[str, int] = {"pages": 1, "width": 1, "dim": 1}
 LARGEST = 64
@@ -43,7 +44,8 @@ class EngineConfig:
 
     `heads` heads of `dim` numbers; latents are of `dim` numbers and `heads` rotary ones. `rows`
     rows of `width` positions; prompts are prefilled in chunks of `chunk` tokens. The host tier has
-    `host_pages`. Decodes are `captured` in fixed tensors, or written as they come.
+    `host_pages`. Decodes are `captured` in fixed tensors, or written as they come. Slots are taken
+    and given back as such, or `by_rows`.
     """
 
     family: int
@@ -59,6 +61,7 @@ class EngineConfig:
     host_pages: int
     need_sort: bool
     captured: bool
+    by_rows: bool
 
     @classmethod
     def draw(cls, choices: Choices, limits: Limits) -> EngineConfig:
