@@ -7,7 +7,7 @@ These are the immediate checks of DESIGN's order of tests; they run with `valida
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -77,9 +77,15 @@ def pool_size(value: Any, page_size: int = 1, name: str = "size") -> int:
 
 def listed(value: Any, name: str) -> list[Any]:
     """The elements of an iterable; `WrongDtype` for what isn't one."""
-    if isinstance(value, Iterable):
+    if isinstance(value, Iterable) and not (isinstance(value, torch.Tensor) and not value.dim()):
         return list(value)
     raise WrongDtype(f"{name} must be a list, got {type(value).__name__}.")
+
+
+def flags(value: Any, name: str) -> None:
+    """Raise unless `value` is a sequence of bools."""
+    if not isinstance(value, Sequence) or any(type(each) is not bool for each in value):
+        raise WrongDtype(f"{name} must be a list of bools, got {value!r:.60}.")
 
 
 def int_or_none(value: Any) -> int | None:

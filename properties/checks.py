@@ -11,11 +11,11 @@ STEPS = 20_000
 CHUNK, MOST_STEPS = 5_000, 60_000
 
 
-def check_seeded(plan: Plan) -> Tally:
-    """Runs the plan for `STEPS` steps; fails on a violation, then on a mark not reached."""
+def check_seeded(plan: Plan, steps: int = STEPS) -> Tally:
+    """Runs the plan for so many steps; fails on a violation, then on a mark not reached."""
     tally, missing = Tally(), [("", "", "")]
-    while tally.steps < STEPS or (missing and tally.steps < MOST_STEPS):
-        _, finding = run_steps(plan, STEPS if not tally.steps else CHUNK, tally)
+    while tally.steps < steps or (missing and tally.steps < MOST_STEPS):
+        _, finding = run_steps(plan, steps if not tally.steps else CHUNK, tally)
         if finding is not None:
             fail(finding, plan)
         missing = tally.marks.missing(required_marks(plan, tally))

@@ -57,6 +57,13 @@ ALLOCATING = frozenset(
         "alloc_extend_rows",
         "alloc_decode_rows",
         "cow_mamba_state",
+        "admit",
+        "hit",
+        "prefill",
+        "decode",
+        "retract_to_host",
+        "resume",
+        "begin_resume",
     }
 )
 

@@ -268,7 +268,7 @@ def _smaller(value: int) -> Iterator[int]:
         yield size
 
 
-_NAMES = ("request", "node")
+_NAMES = ("request", "node", "like")
 _LISTS = ("requests", "nodes", "parts")
 
 

@@ -17,6 +17,9 @@ from properties.seeded import Picker
 from properties.subjects import impl
 from properties.subjects.swa import LIFE
 from properties.systems import PROMPT, SYSTEMS
+from properties.systems.engine import EngineConfig
+from properties.systems.engine_commands import Admit as AdmitRequest
+from properties.systems.engine_host import BeginResume, RetractToHost
 from properties.systems.growth import Extend
 from properties.systems.host_tier import HostTierConfig
 from properties.systems.host_tier_commands import Alloc as AllocHost
@@ -53,6 +56,7 @@ SELDOM = {
     "load_of_written": 8,
     "transfer_to_busy_device": 8,
     "begin_undrained": 0,
+    "drain": 8,
 }
 
 
@@ -113,9 +117,26 @@ OPENING: dict[str, Callable[[Any], tuple[Command, ...]]] = {
     "kv_pools": lambda config: (Write(0, 2, 0, 0, 0, 0, False),),
     "host_tier": lambda config: (AllocHost(0, 1), AllocHost(1, 1), Save(0, 0)),
     "hybrid_rows": lambda config: (AdmitHybrid((0,)), FirstExtend((0,)), Reserve(1)),
+    "engine": lambda config: (
+        AdmitRequest(0, 1),
+        RetractToHost(0),
+        BeginResume(0),
+        AdmitRequest(1, 1),
+    ),
 }
 # What decides what can follow, and neither side shows: held by actors, sessions, or on the host.
-APART = ("taken", "copied", "parked", "saved", "sessions", "host", "transfers", "over")
+APART = (
+    "taken",
+    "copied",
+    "parked",
+    "saved",
+    "sessions",
+    "host",
+    "transfers",
+    "over",
+    "prompts",
+    "kept",
+)
 TINY: dict[str, list[Any]] = {
     "rows": [RowsConfig(size=1, width=1), RowsConfig(size=2, width=1)],
     "token": [TokenConfig(size=n, need_sort=sort) for n in (1, 2) for sort in (False, True)],
@@ -144,8 +165,9 @@ TINY["state_pools"] = [
 ]  # fmt: skip
 TINY["kv_pools"] = [
     KVPoolsConfig(
-        family=KINDS.index(kind), stored=stored, page_size=1, pages=2, layers=1, start=0, heads=1,
-        dim=1, v_dim=1, marked=marked, tame=False,
+        family=KINDS.index(kind), stored=stored, page_size=1, pages=2, start=0, heads=1,
+        # the second layer of an index has no keys
+        layers=2 if kind == "dsa" else 1, dim=1, v_dim=1, marked=marked, tame=False,
     )
     for kind, stored, marked in (
         ("mha", 1, True), ("k_only", 0, False), ("mla", 2, False), ("dsa", 3, False),
@@ -169,6 +191,13 @@ TINY["host_tier"] = [
         start=0, width=1, virtual=virtual,
     )
     for kind, size, pages, layers, virtual in ((0, 2, 2, 1, False), (1, 1, 2, 2, True))
+]  # fmt: skip
+TINY["engine"] = [
+    EngineConfig(
+        family=family, stored=1, page_size=size, pages=3, rows=3, width=2, layers=1, heads=1, dim=2,
+        chunk=1, host_pages=2, need_sort=False, captured=family == 0, by_rows=family == 1,
+    )
+    for family, size in ((0, 1), (1, 2))
 ]  # fmt: skip
 TINY["state_slots"] = [StateSlotsConfig(size=n) for n in (1, 2, 3)]
 

@@ -31,9 +31,10 @@ from impl.errors import (
     WrongDtype,
     WrongShape,
 )
-from impl.storage.base import CHUNK, Regions
+from impl.storage.base import Regions
 from impl.storage.buffers import KVBuffer
-from impl.storage.dsa import calculate_mla_kv_cache_dim
+from impl.storage.host_copy import CHUNK
+from impl.storage.packed import calculate_mla_kv_cache_dim
 from impl.storage.swa_kv import SWACopy
 
 E4M3 = torch.float8_e4m3fn
@@ -152,6 +153,7 @@ def test_pools_that_cannot_be(options: dict[str, Any], kind: type[PoolError], wo
         ({"size": 6}, NotPageMultiple, "size 6 isn't whole pages of 4"),
         ({"index_buf_size": 6}, NotPageMultiple, "index_buf_size 6"),
         ({"index_buf_size": 0}, OutOfRange, "less than size 4"),
+        ({"page_size": 1, "index_buf_size": 3}, OutOfRange, "3 is less than size 4"),
         ({"index_head_dim": 64}, OutOfRange, "must be 128, got 64"),
         ({"skip_topk_layers": [True]}, BadLengths, "1 skip_topk_layers for 3 layers"),
         ({"kv_cache_dim": 600}, BadLengths, "600, a packed row has 656"),

@@ -22,7 +22,7 @@ from impl import (
     SWAKVPool,
 )
 from impl.kernels.kv_rows import FLOATS, FP8
-from impl.storage.dsa import calculate_mla_kv_cache_dim
+from impl.storage.packed import calculate_mla_kv_cache_dim
 from properties.subjects.allocated import allocated_bytes, require_reported
 
 E4M3 = torch.float8_e4m3fn

@@ -23,9 +23,9 @@ ALONE = """
 import sys
 from properties.subjects import sglang_standins as under
 classes = [under.pool_class(n) for names in under.UNDER_TEST.values() for n in names]
-standing = [n for n in (*under.SHELLS, *under.REPLACED) if n in sys.modules]
+standing = [n for n in (*under.SHELLS, *under.REPLACED, *under.ANSWERED) if n in sys.modules]
 attributes = [
-    n for n in (*under.SHELLS, *under.REPLACED)
+    n for n in (*under.SHELLS, *under.REPLACED, *under.ANSWERED)
     if hasattr(sys.modules.get(n.rpartition(".")[0]), n.rpartition(".")[2])
 ]
 from sglang.srt.mem_cache.allocator.paged import PagedTokenToKVPoolAllocator
@@ -54,7 +54,7 @@ def test_a_class_under_test_is_the_packages_own(name: str) -> None:
     assert ours
     for each in ours:
         assert Path(inspect.getfile(each)).is_relative_to(root)
-        assert each.__module__ not in under.REPLACED
+        assert each.__module__ not in {**under.REPLACED, **under.ANSWERED}
 
 
 def test_nothing_stands_in_afterwards() -> None:
@@ -87,12 +87,27 @@ def test_a_stand_in_gives_no_result() -> None:
                     getattr(sys.modules[name], each)()
 
 
+def test_answers_are_the_packages_own() -> None:
+    """What is answered to a question at import is what the package's own module says."""
+    spec = importlib.util.find_spec("sglang")
+    assert spec is not None
+    (root,) = map(Path, spec.submodule_search_locations or ())
+    for name, answers in under.ANSWERED.items():
+        source = (root / "/".join(name.split(".")[1:])).with_suffix(".py").read_text()
+        for each, answer in answers.items():
+            if callable(answer):
+                body = source.partition(f"def {each}(")[2].partition("\n@")[0]
+                assert "if not is_hip():\n        return False" in body
+            else:
+                assert f"\n{each} = {answer}\n" in source
+
+
 def test_what_isnt_under_test_is_named() -> None:
     """Other classes and modules are refused with what there is."""
     with pytest.raises(LookupError, match="memory_pool"):
         under.module("sglang.srt.server_args")
-    with pytest.raises(LookupError, match="DSATokenToKVPool"):
-        under.pool_class("DSATokenToKVPool")
+    with pytest.raises(LookupError, match="MiniMaxSparseKVPool"):
+        under.pool_class("MiniMaxSparseKVPool")
 
 
 def test_rows_and_slots_run() -> None:

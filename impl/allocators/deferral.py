@@ -155,14 +155,25 @@ def packed(device: torch.device, numbers: Sequence[HostArray]) -> torch.Tensor:
 
 
 class Deferral:
-    """The faults of one book: on their way, arrived, taken back."""
+    """The faults of one book: on their way, arrived, taken back.
 
-    def __init__(self, device: torch.device, *, page_size: int, validate: bool) -> None:
+    `way_on` says, at the end of an error, how to go on behind it.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        page_size: int,
+        validate: bool,
+        way_on: str = "recover() goes back to just before it, clear() starts anew",
+    ) -> None:
         self.record = torch.zeros(8, dtype=torch.int64, device=device)
         self.mailbox = mailbox(self.record)
         self.journal = Journal()
         self._page_size = page_size
         self._validate = validate
+        self._way_on = way_on
         self._fault: Fault | None = None
         #: whether a graph was captured that may be replayed at any time
         self._is_captured = False
@@ -244,8 +255,7 @@ class Deferral:
         if self._fault is not None:
             number, kind, text = self._fault
             raise kind(
-                f"{text} (call {number} of this pool). Calls after it did nothing; recover() goes "
-                "back to just before it, clear() starts anew."
+                f"{text} (call {number} of this pool). Calls after it did nothing; {self._way_on}."
             )
 
     def _fail(self, numbers: Sequence[int]) -> None:

@@ -64,7 +64,9 @@ class Moves:
         self._stream: Stream | None = None
         if self.backend == "triton":
             kernels_of.load()
-            self.deferral = Deferral(device, page_size=1, validate=validate)
+            self.deferral = Deferral(
+                device, page_size=1, validate=validate, way_on="recover() goes on without it"
+            )
             self.claim = torch.full((last + 1,), UNCLAIMED, dtype=torch.int32, device=device)
 
     # Faults

@@ -26,15 +26,12 @@ from impl.errors import (
 from impl.host.decls import HostPoolDecl, kv_decls
 from impl.kernels.kv_rows import FLOATS, FP8
 from impl.storage.buffers import KVBuffer, plain
-from impl.storage.copies import copy_fault
 from impl.storage.door import Door
+from impl.storage.host_copy import CHUNK, HostCopy, copy_fault
 from impl.storage.write_loc import KVWriteLoc, unwrap_write_loc, write_loc_is_physical
 
 GIB = 2**30
-#: tokens that are copied to the host at a time
-CHUNK = 8192
 Region = Callable[[], AbstractContextManager[Any]]
-HostCopy = list[list[list[torch.Tensor]]]
 
 
 class Regions(NamedTuple):
@@ -329,11 +326,11 @@ class KVCache(ABC):
         ]
 
 
-def require_dtype(dtype: Any) -> None:
+def require_dtype(dtype: Any, name: str = "dtype") -> None:
     """Raise unless a pool may store `dtype`."""
-    if dtype not in (*FLOATS, *FP8):
+    if not isinstance(dtype, torch.dtype) or dtype not in (*FLOATS, *FP8):
         names = ", ".join(str(each).removeprefix("torch.") for each in (*FLOATS, *FP8))
-        raise WrongDtype(f"dtype must be one of {names}; got {dtype}.")
+        raise WrongDtype(f"{name} must be one of {names}; got {dtype}.")
 
 
 def _range_fault(layer_num: Any, start: Any, end: Any) -> PoolError | None:

@@ -16,7 +16,16 @@ from impl import checks, kernels
 from impl.allocators.deferral import Deferral
 from impl.allocators.faults import twice
 from impl.allocators.stream import Stream
-from impl.errors import BadLengths, Duplicate, Fault, OutOfRange, PoolError, Reserved, refuse
+from impl.errors import (
+    BadLengths,
+    Duplicate,
+    Fault,
+    OutOfRange,
+    PoolError,
+    Reserved,
+    Unsupported,
+    refuse,
+)
 from impl.kernels import device as kernels_of
 from impl.kernels import kv_rows as torch_form
 from impl.kernels.arrays import host_array
@@ -45,15 +54,12 @@ class Door:
         self._stream: Stream | None = None
         if self.backend == "triton":
             kernels_of.load()
-            self.deferral = Deferral(device, page_size=1, validate=validate)
+            self.deferral = Deferral(
+                device, page_size=1, validate=validate, way_on="recover() goes on without it"
+            )
             self.claim = torch.full((end,), UNCLAIMED, dtype=torch.int32, device=device)
 
     # Faults
-
-    def stop_with(self, other: Door) -> None:
-        """Make the faults of both doors one: behind a fault at either, neither writes."""
-        if self.backend == other.backend == "triton":
-            other.deferral = self.deferral
 
     def enter(self, *, captured: bool = False) -> None:
         """Raise what has arrived; the first call says which stream is the pool's."""
@@ -159,6 +165,27 @@ class Door:
             ]
             refuse(call, faults + twice(written), ADVICE)
         return indices.to(torch.int64)
+
+    def readable(self, call: str, slots: torch.Tensor) -> torch.Tensor:
+        """Slots int64 [k] to be read, without waiting: those beyond the pool are 0 or refused."""
+        if self.device.type == "cpu" and self.validate and slots.shape[0]:
+            least, most = _extremes(slots)
+            if least < 0 or most >= self.end:
+                found = f"slots {least}..{most} aren't within 0..{self.end - 1}"
+                raise OutOfRange(f"{call}: {found}. Read slots of the pool only.")
+        slots = slots.to(torch.int64)
+        return slots.where((slots >= 0) & (slots < self.end), 0)
+
+    def share(self, other: Door) -> None:
+        """One record of faults with another door: what either has refused is void on both.
+
+        `Unsupported` where one defers faults and the other doesn't.
+        """
+        if self.backend != other.backend:
+            found = f"one side has backend {self.backend}, the other {other.backend}"
+            raise Unsupported(f"{found}. Give both the same.")
+        if self.backend == "triton":
+            self.deferral = other.deferral
 
     def audit(self) -> list[str]:
         """Claims left behind by a call."""

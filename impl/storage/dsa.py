@@ -17,35 +17,22 @@ from impl.errors import (
     PoolError,
     Unsupported,
     WrongDtype,
+    WrongShape,
 )
-from impl.kernels.kv_rows import Part, encoded
+from impl.kernels.kv_rows import Part
 from impl.storage.buffers import grouped
-from impl.storage.mha import layer_of
 from impl.storage.mla import MLATokenToKVPool
-
-#: numbers of a latent that share a scale, and of an index key
-TILE = INDEX_HEAD_DIM = 128
-SCALE_BYTES = 4
-#: rotary numbers of a packed row are bfloat16
-ROPE_BYTES = 2
-FP8 = torch.float8_e4m3fn
-
-
-def calculate_mla_kv_cache_dim(
-    kv_lora_rank: int, qk_rope_head_dim: int, dtype: torch.dtype, *, is_dsa: bool, raw: bool = False
-) -> int:
-    """Elements of a row: packed, in bytes, for fp8 e4m3fn of DSA unless a backend wants it `raw`.
-
-    Raises `BadLengths` for a latent that isn't whole tiles of 128, `NegativeSize`, `WrongDtype`.
-    O(1). Spec: §10.
-    """
-    rank = checks.host_size(kv_lora_rank, "kv_lora_rank", least=1)
-    rope = checks.host_size(qk_rope_head_dim, "qk_rope_head_dim")
-    if not is_dsa or raw or dtype != FP8:
-        return rank + rope
-    if rank % TILE:
-        raise BadLengths(f"a packed latent is whole tiles of {TILE}, got {rank}.")
-    return rank + rank // TILE * SCALE_BYTES + rope * ROPE_BYTES
+from impl.storage.packed import (
+    FP8,
+    INDEX_HEAD_DIM,
+    SCALE_BYTES,
+    TILE,
+    as_bytes,
+    by_slot,
+    calculate_mla_kv_cache_dim,
+    in_tiles,
+    quantised,
+)
 
 
 class DSATokenToKVPool(MLATokenToKVPool):
@@ -74,18 +61,26 @@ class DSATokenToKVPool(MLATokenToKVPool):
         **options: Any,
     ) -> None:
         keys = size if index_buf_size is None else index_buf_size
-        skipped = [False] * layer_num if skip_topk_layers is None else list(skip_topk_layers)
-        width = kv_lora_rank + qk_rope_head_dim if kv_cache_dim is None else kv_cache_dim
-        self.is_packed = dtype == FP8 and width != kv_lora_rank + qk_rope_head_dim
+        layers = checks.int_or_none(layer_num) or 0
+        skipped = [False] * layers if skip_topk_layers is None else skip_topk_layers
         checks.raise_first(
             [
                 *checks.collected(
+                    lambda: checks.host_size(size, "size"),
                     lambda: checks.host_size(page_size, "page_size", least=1),
+                    lambda: checks.host_size(layer_num, "layer_num"),
+                    lambda: checks.host_size(kv_lora_rank, "kv_lora_rank", least=1),
+                    lambda: checks.host_size(qk_rope_head_dim, "qk_rope_head_dim"),
+                    lambda: checks.optional_size(kv_cache_dim, "kv_cache_dim"),
                     lambda: checks.host_size(keys, "index_buf_size"),
+                    lambda: checks.host_int(index_head_dim, "index_head_dim"),
+                    lambda: checks.flags(skipped, "skip_topk_layers"),
                 ),
                 *_layout_faults(size, keys, page_size, index_head_dim, skipped, layer_num),
             ]
         )
+        width = kv_lora_rank + qk_rope_head_dim if kv_cache_dim is None else kv_cache_dim
+        self.is_packed = dtype == FP8 and width != kv_lora_rank + qk_rope_head_dim
         if self.is_packed:
             due = calculate_mla_kv_cache_dim(kv_lora_rank, qk_rope_head_dim, dtype, is_dsa=True)
             if width != due:
@@ -95,7 +90,7 @@ class DSATokenToKVPool(MLATokenToKVPool):
         )
         self.index_head_dim = index_head_dim
         self.index_buf_size = int(keys)
-        self.skip_topk_layers = skipped
+        self.skip_topk_layers = list(skipped)
         num_pages = (self.index_buf_size + self.page_size + 1) // self.page_size
         page_bytes = self.page_size * (INDEX_HEAD_DIM + SCALE_BYTES)
         with self._regions.entered():
@@ -150,9 +145,7 @@ class DSATokenToKVPool(MLATokenToKVPool):
         if not self.is_packed:
             return super().get_mla_kv_buffer(layer, loc, dst_dtype)
         call, rank = "get_mla_kv_buffer", self.kv_lora_rank
-        checks.require_ids(loc, "loc", self.device)
-        local = self._arrived(call, layer_of(layer, None))
-        rows = self.kv_buffer[local][:, 0].index_select(0, loc.to(torch.int64))
+        rows = self._rows_of(call, layer, loc, dst_dtype)[:, 0]
         border = rank + rank // TILE * SCALE_BYTES
         tiles = in_tiles(rows[:, :rank].view(FP8).to(torch.float32))
         scales = rows[:, rank:border].contiguous().view(torch.float32)
@@ -207,19 +200,52 @@ class DSATokenToKVPool(MLATokenToKVPool):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys uint8 [sum, 128] and scales uint8 [sum, 4] of requests of `seq_lens` tokens.
 
-        `page_indices` int [requests, pages] are their pages, in order. Copies. O(sum). Spec: §10.
+        `page_indices` int [requests, pages] are their pages, in order. Copies. Raises `BadLengths`,
+        `OutOfRange`, `WrongDtype`, `WrongDevice`, `WrongShape`; numbers in tensors are looked at on
+        a CPU alone, elsewhere pages that aren't there are read as the first one. O(sum). Spec: §10.
         """
         call = "get_index_k_scale_buffer"
         local = self._with_keys(call, layer_id)
+        total = checks.host_size(seq_len_sum, "seq_len_sum")
+        checks.require_ids(seq_lens, "seq_lens", self.device)
+        if not isinstance(page_indices, torch.Tensor) or page_indices.dim() != 2:
+            raise WrongShape(f"{call}: page_indices must be [requests, pages].")
+        checks.require_ids(page_indices.reshape(-1), "page_indices", self.device)
+        if page_indices.shape[0] != seq_lens.shape[0]:
+            found = f"{page_indices.shape[0]} lines of pages for {seq_lens.shape[0]} requests"
+            raise BadLengths(f"{call}: {found}. Give one for each.")
+        if self.device.type == "cpu":
+            self._require_pages(call, seq_lens.tolist(), page_indices, total)
         self._arrived(call, layer_id)
         pages = self.index_k_with_scale_buffer[local]
-        requests = torch.repeat_interleave(seq_lens.to(torch.int64), output_size=seq_len_sum)
+        if not total:
+            return pages.new_empty(0, INDEX_HEAD_DIM), pages.new_empty(0, SCALE_BYTES)
+        every = torch.arange(total, device=self.device)
         ends = seq_lens.to(torch.int64).cumsum(0)
-        position = torch.arange(seq_len_sum, device=self.device) - (ends - seq_lens)[requests]
-        page = page_indices.to(torch.int64)[requests, position // self.page_size]
+        requests = torch.searchsorted(ends, every, right=True).clamp(max=ends.shape[0] - 1)
+        position = every - (ends - seq_lens)[requests]
+        column = (position // self.page_size).clamp(0, page_indices.shape[1] - 1)
+        page = page_indices.to(torch.int64)[requests, column]
+        page = page.where((page >= 0) & (page < pages.shape[0]), 0)
         at, border = position % self.page_size, self.page_size * INDEX_HEAD_DIM
         keys = by_slot(pages[:, :border], self.page_size)[page, at]
         return keys, by_slot(pages[:, border:], self.page_size)[page, at]
+
+    def _require_pages(
+        self, call: str, lens: list[int], page_indices: torch.Tensor, total: int
+    ) -> None:
+        """Raise unless requests of these lengths have the pages that they need."""
+        if min(lens, default=0) < 0 or sum(lens) != total:
+            raise BadLengths(f"{call}: seq_lens {lens} don't make {total} tokens. Add them up.")
+        needed = [-(-length // self.page_size) for length in lens]
+        if max(needed, default=0) > page_indices.shape[1]:
+            found = f"{max(needed)} pages are needed, page_indices has {page_indices.shape[1]}"
+            raise BadLengths(f"{call}: {found}. Give all of them.")
+        num_pages = self.index_buf_size // self.page_size + 1
+        for line, count in zip(page_indices.tolist(), needed, strict=True):
+            for page in line[:count]:
+                if not 0 <= page < num_pages:
+                    raise OutOfRange(f"{call}: page {page} is outside 0..{num_pages - 1}.")
 
     def get_state_buf_infos(self) -> tuple[list[int], list[int], list[int]]:
         """Of each layer's index pages: address, bytes, bytes of a page; 0 where skipped. §10."""
@@ -244,13 +270,13 @@ class DSATokenToKVPool(MLATokenToKVPool):
 
 
 def _layout_faults(
-    size: Any, keys: Any, page_size: Any, index_head_dim: Any, skipped: Sequence[Any], layers: Any
+    size: Any, keys: Any, page_size: Any, index_head_dim: Any, skipped: Any, layers: Any
 ) -> list[PoolError | None]:
     """What is wrong with the numbers of an index."""
     found: list[PoolError | None] = []
-    if index_head_dim != INDEX_HEAD_DIM:
+    if checks.int_or_none(index_head_dim) not in (None, INDEX_HEAD_DIM):
         found.append(OutOfRange(f"index_head_dim must be {INDEX_HEAD_DIM}, got {index_head_dim}."))
-    if len(skipped) != layers:
+    if isinstance(skipped, Sequence) and len(skipped) != checks.int_or_none(layers):
         found.append(BadLengths(f"{len(skipped)} skip_topk_layers for {layers} layers."))
     numbers = [checks.int_or_none(each) for each in (size, keys, page_size)]
     if None not in numbers and page_size >= 1:
@@ -260,34 +286,3 @@ def _layout_faults(
         if keys < size:
             found.append(OutOfRange(f"index_buf_size {keys} is less than size {size}."))
     return found
-
-
-def quantised(nope: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Bytes of fp8 numbers [n, R] and of their tiles' scales [n, R / 128 * 4]; zeros scale by 0."""
-    tiles = in_tiles(nope.to(torch.float32))
-    scales = tiles.abs().amax(2) / torch.finfo(FP8).max
-    divisors = scales.where(scales > 0, 1.0)[:, :, None]
-    codes = encoded(tiles / divisors, FP8, None)
-    return as_bytes(codes.flatten(1)), as_bytes(scales)
-
-
-def as_bytes(values: torch.Tensor) -> torch.Tensor:
-    """Values [n, w] as bytes [n, w * their size]."""
-    if not values.numel():
-        return values.new_empty(
-            values.shape[0], values.shape[1] * values.itemsize, dtype=torch.uint8
-        )
-    return values.contiguous().view(torch.uint8)
-
-
-def by_slot(pages: torch.Tensor, page_size: int) -> torch.Tensor:
-    """Bytes [pages, n] of whole pages as [pages, page_size, n / page_size]; a view."""
-    step = pages.shape[1] // page_size
-    return pages.as_strided(
-        (pages.shape[0], page_size, step), (pages.stride(0), step, 1), pages.storage_offset()
-    )
-
-
-def in_tiles(values: torch.Tensor) -> torch.Tensor:
-    """Values [n, R] as [n, R / 128, 128]."""
-    return values.reshape(values.shape[0], values.shape[1] // TILE, TILE)

@@ -12,8 +12,9 @@ import torch
 from impl import checks
 from impl.errors import BadLengths, OutOfRange, Unsupported, WrongDtype
 from impl.host.decls import HostPoolDecl
-from impl.storage.base import Gate, HostCopy, KVCache
+from impl.storage.base import Gate, KVCache
 from impl.storage.buffers import KVBuffer
+from impl.storage.host_copy import HostCopy
 from impl.storage.mha import layer_of
 from impl.storage.write_loc import KVWriteLoc, unwrap_write_loc, write_loc_is_physical
 

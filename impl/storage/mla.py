@@ -11,7 +11,7 @@ import torch
 from impl import checks
 from impl.errors import Unsupported
 from impl.kernels.kv_rows import Part
-from impl.storage.base import KVCache
+from impl.storage.base import KVCache, require_dtype
 from impl.storage.mha import layer_of, same_dtype
 
 
@@ -72,16 +72,26 @@ class MLATokenToKVPool(KVCache):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Latents [n, 1, R] and rotary parts [n, 1, P], None if P is 0, of slots int [n]. Copies.
 
-        Once the layer has arrived. Raises `OutOfRange` for a layer; slots are the caller's to
-        look after, as with a buffer. O(n). Spec: §9.
+        Once the layer has arrived. Raises `OutOfRange` for a layer, and on a CPU for a slot, which
+        elsewhere isn't looked at and read as slot 0; `WrongDtype`, `WrongDevice`, `WrongShape`.
+        O(n). Spec: §9.
         """
-        call = "get_mla_kv_buffer"
-        checks.require_ids(loc, "loc", self.device)
-        rows = self._as_read(self.kv_buffer[self._arrived(call, layer_of(layer, None))])
-        found = rows.view(self.store_dtype).index_select(0, loc.to(torch.int64)).view(self.dtype)
+        found = self._rows_of("get_mla_kv_buffer", layer, loc, dst_dtype).view(self.dtype)
         found = found.to(dst_dtype or self.dtype)
         rope = found[..., self.kv_lora_rank :]
         return found[..., : self.kv_lora_rank], rope if self.qk_rope_head_dim else None
+
+    def _rows_of(
+        self, call: str, layer: Any, loc: torch.Tensor, dst_dtype: torch.dtype | None
+    ) -> torch.Tensor:
+        """A copy of the rows of slots, as they are stored, to be read as `dst_dtype`."""
+        checks.require_ids(loc, "loc", self.device)
+        if dst_dtype is not None:
+            require_dtype(dst_dtype, "dst_dtype")
+        local = self._local(call, layer_of(layer, None))
+        slots = self._door.readable(call, loc)
+        self._arrived(call, local + self.start_layer)
+        return self.kv_buffer[local].index_select(0, slots)
 
     # Writes
 

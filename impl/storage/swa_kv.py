@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import torch
 
 from impl import checks
-from impl.errors import Duplicate, OutOfRange, Unsupported, WrongDtype
+from impl.errors import BadLengths, Duplicate, OutOfRange, Unsupported, WrongDtype
 from impl.host.decls import HostPoolDecl
-from impl.storage.base import CHUNK, Gate, HostCopy, KVCache
-from impl.storage.copies import checked_mask, copy_fault
+from impl.storage.base import Gate, KVCache
+from impl.storage.host_copy import CHUNK, HostCopy, copy_fault
 from impl.storage.hybrid_linear import full_loc_of
 from impl.storage.mha import MHATokenToKVPool, layer_of
 from impl.storage.swa import BaseSWAKVPool, BufferInfos, translated
@@ -69,7 +69,8 @@ class SWAKVPool(BaseSWAKVPool):
         self.swa_kv_pool: KVCache = make(
             size=size_swa, layer_num=len(swa_attention_layer_ids), **common | dict(swa_kwargs or {})
         )
-        self.full_kv_pool._door.stop_with(self.swa_kv_pool._door)
+        # what one side has refused, the other doesn't do either
+        self.swa_kv_pool._door.share(self.full_kv_pool._door)
         self.size, self.size_swa = self.full_kv_pool.size, self.swa_kv_pool.size
         self.page_size, self.dtype = self.full_kv_pool.page_size, self.full_kv_pool.dtype
         self.device = self.full_kv_pool.device
@@ -225,10 +226,10 @@ class SWAKVPool(BaseSWAKVPool):
             raise WrongDtype(f"{call}: a copy is a SWACopy, got {found}. Load what it gave.")
         full, swa, mask = kv_cache_cpu
         slots = self.full_kv_pool._looked_over(full, indices)
-        saved = checked_mask(call, mask, slots)
-        side = self.swa_kv_pool._by_layer()
-        checks.raise_first([copy_fault(swa, side, torch.split(saved, CHUNK))])
-        windows = mapping[saved]
+        _require_mask(call, mask, slots.shape[0])
+        saved = torch.split(slots[mask.to(self.device)], CHUNK)
+        checks.raise_first([copy_fault(swa, self.swa_kv_pool._by_layer(), saved)])
+        windows = mapping[slots][mask.to(self.device)]
         back = windows > 0
         kept = back.cpu()
         flat = [[torch.cat([chunk[at] for chunk in layer])[kept] for at in range(len(layer[0]))]
@@ -260,14 +261,12 @@ class SWAKVPool(BaseSWAKVPool):
         return self.full_kv_pool.host_pool_decls()
 
     def check(self) -> None:
-        """Wait for all calls so far, and raise the first fault of theirs."""
+        """Wait for all calls so far, and raise the first fault of theirs: both sides have one."""
         self.full_kv_pool.check()
-        self.swa_kv_pool.check()
 
     def recover(self) -> None:
         """Go on behind a fault."""
         self.full_kv_pool.recover()
-        self.swa_kv_pool.recover()
 
     def snapshot(self) -> dict[str, Any]:
         """The content of both sides."""
@@ -279,12 +278,20 @@ class SWAKVPool(BaseSWAKVPool):
         return [*self.full_kv_pool.audit(), *swa]
 
 
+def _require_mask(call: str, mask: Any, count: int) -> None:
+    if not isinstance(mask, torch.Tensor) or mask.dtype is not torch.bool:
+        raise WrongDtype(f"{call}: swa_mask must be a tensor of bools. Load what it gave.")
+    if mask.dim() != 1 or mask.shape[0] != count:
+        found = f"a mask of {mask.shape[0] if mask.dim() else 0} slots for {count}"
+        raise BadLengths(f"{call}: {found}. Pair them.")
+
+
 def _windows(mapping: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
-    """The window slots of any slots: 0 for padding, and for what isn't there."""
-    ids = slots.to(torch.int64)
-    # the map's last entry is no slot's
-    inside = (ids >= 0) & (ids < mapping.shape[0] - 1)
-    return mapping[ids.where(inside, 0)]
+    """The windows of full slots, 0 for none; of what is no slot, a padded lane's too, none."""
+    slots = slots.to(torch.int64)
+    # the last entry of the map is that of -1
+    inside = (slots >= 0) & (slots < mapping.shape[0] - 1)
+    return mapping[slots.where(inside, 0)]
 
 
 def _chunks(rows: Sequence[torch.Tensor], count: int) -> list[list[torch.Tensor]]:

@@ -186,7 +186,7 @@ def test_the_largest_slot_of_a_large_pool(backend: str) -> None:
     """
     row = 576
     slots = 200 * GIB // row
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE
+    flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | NORESERVE
     with mmap.mmap(-1, slots * row, flags=flags) as memory:
         rows = torch.frombuffer(memory, dtype=torch.uint8).view(slots, row)
         buffer = plain("latent", 0, rows)

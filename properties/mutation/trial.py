@@ -116,7 +116,16 @@ POOLS = Suite(
         "performance/test_state_cost.py",
     ),
 )
-KV = Suite((*_fast("kv_pools"), *_slow("kv_pools")), ("test_impl_kv.py", "kernels/test_kv_rows.py"))
+KV = Suite(
+    (*_fast("kv_pools"), *_slow("kv_pools")),
+    (
+        "test_impl_kv.py",
+        "test_impl_kv_arguments.py",
+        "test_impl_kv_faults.py",
+        "performance/test_kv_cost.py",
+        "kernels/test_kv_rows.py",
+    ),
+)
 HOST = Suite(
     _fast("host_tier"),
     (
@@ -275,7 +284,7 @@ def _answer(reading: int, seconds: float) -> str | None:
 def _child(mutant: Mutant, writing: int) -> None:
     """Makes the mutant and tries; never returns."""
     try:
-        resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+        resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, MOST_BYTES))
         null = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(null, stream)

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from properties.performance.cases import Case, cases
-from properties.performance.engines import OURS, SGLANG, UNCHECKED, engines, has_sglang
+from properties.performance.engines import OURS, UNCHECKED, engines, has_sglang
+from properties.performance.kv_cases import kv_cases
 from properties.performance.row_cases import row_cases
 from properties.performance.timing import Timing, measure
 
@@ -33,8 +34,8 @@ class Result:
         return None if timing is None else timing.median_us
 
     def ratio(self, label: str) -> float | None:
-        """How many times as fast as SGLang; None where there is nothing to compare."""
-        ours, theirs = self.median_us(label), self.median_us(SGLANG)
+        """How many times as fast as who it is beside; None where there is nothing to compare."""
+        ours, theirs = self.median_us(label), self.median_us(self.case.beside)
         return None if ours is None or theirs is None else theirs / ours
 
     def to_json(self) -> dict[str, Any]:
@@ -42,6 +43,7 @@ class Result:
         return {
             "group": self.case.group,
             "name": self.case.name,
+            "beside": self.case.beside,
             "median_us": {label: timing.median_us for label, timing in self.timings.items()},
             "ratio": {label: self.ratio(label) for label in (OURS, UNCHECKED)},
             "samples": {label: len(timing.samples) for label, timing in self.timings.items()},
@@ -50,7 +52,8 @@ class Result:
 
 def all_cases(device: torch.device) -> list[Case]:
     """Every case for a device: those through the row table are what a GPU is asked about."""
-    return cases() + (row_cases() if device.type == "cuda" else [])
+    found = cases() + kv_cases(device)
+    return found + (row_cases() if device.type == "cuda" else [])
 
 
 def measure_case(
@@ -60,7 +63,7 @@ def measure_case(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        works = {engine.label: case.start(engine) for engine in engines(device)}
+        works = {engine.label: case.start(engine) for engine in engines(device, case.beside)}
         return measure(works, device, seconds)
     finally:
         torch.set_num_threads(threads)
@@ -77,7 +80,7 @@ def run(
     say(heading(device))
     for case in chosen:
         if not results or results[-1].case.group != case.group:
-            say(group_line(case.group))
+            say(group_line(case))
         results.append(Result(case=case, timings=measure_case(case, device, seconds)))
         say(line(results[-1]))
     for each in means(results):
@@ -90,27 +93,27 @@ def table(device: torch.device, results: Sequence[Result]) -> list[str]:
     lines = [heading(device)]
     for at, result in enumerate(results):
         if not at or results[at - 1].case.group != result.case.group:
-            lines.append(group_line(result.case.group))
+            lines.append(group_line(result.case))
         lines.append(line(result))
     return [*lines, *means(results)]
 
 
 def heading(device: torch.device) -> str:
     """What the columns are."""
-    what = "median microseconds per call, one thread; ratio: SGLang's time by ours"
+    what = "median microseconds per call, one thread; ratio: the other's time by ours"
     alone = "" if has_sglang() else f"\n{ALONE}"
     return f"{what}; {device}{alone}"
 
 
-def group_line(group: str) -> str:
-    """The names of the columns, under the group's."""
-    columns = (OURS, "unchecked", SGLANG, "ratio", "unchecked")
-    return f"\n{group}\n{'':{_WIDTH}}" + "".join(f"{each:>11}" for each in columns)
+def group_line(case: Case) -> str:
+    """The names of the columns, under that of the case's group."""
+    columns = (OURS, "unchecked", case.beside, "ratio", "unchecked")
+    return f"\n{case.group}\n{'':{_WIDTH}}" + "".join(f"{each:>11}" for each in columns)
 
 
 def line(result: Result) -> str:
     """A case's line of the table."""
-    times = [result.median_us(label) for label in (OURS, UNCHECKED, SGLANG)]
+    times = [result.median_us(label) for label in (OURS, UNCHECKED, result.case.beside)]
     ratios = [result.ratio(label) for label in (OURS, UNCHECKED)]
     cells = ["" if time is None else f"{time:.1f}" for time in times]
     cells += ["" if ratio is None else f"{ratio:.2f}" for ratio in ratios]

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from properties.performance.engines import Engine
+from properties.performance.engines import SGLANG, Engine
 from properties.performance.timing import Work
 
 # What an engine of middling size has; SGLang's frees copy the free list, so its length matters.
@@ -22,11 +22,15 @@ PAGE_SIZES = (16, 64)
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A job: its group in the table, its name there, and how an engine gets ready for it."""
+    """A job: its group in the table, its name there, and how an engine gets ready for it.
+
+    `beside` names the engine that ours is timed beside, with which the group's ratios are.
+    """
 
     group: str
     name: str
-    start: Callable[[Engine], Work]
+    start: Callable[[Any], Work]
+    beside: str = SGLANG
 
     @property
     def full_name(self) -> str:

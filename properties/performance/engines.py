@@ -1,23 +1,29 @@
-"""Whose allocators are timed: ours, with the checks of values and without, and SGLang's own.
+"""Whose allocators and pools are timed: ours, with the checks of values and without, and SGLang's.
 
-SGLang's run as they are: on a GPU with its Triton kernels, on a CPU with its torch fallback.
+SGLang's run as they are: on a GPU with its Triton kernels, on a CPU with its torch fallback. Pools
+of KV are also timed beside nothing but tensors: `Plain`.
 """
 
 from __future__ import annotations
 
 import importlib.util
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 
 from impl import (
+    MHATokenToKVPool,
     PagedTokenToKVPoolAllocator,
     SWATokenToKVPoolAllocator,
     TokenToKVPoolAllocator,
 )
 
-OURS, UNCHECKED, SGLANG = "ours", "ours unchecked", "sglang"
+OURS, UNCHECKED, SGLANG, PLAIN = "ours", "ours unchecked", "sglang", "plain"
+#: heads of a layer and their width, as a pool of KV has them here
+HEADS, WIDTH = 8, 128
+DTYPE = torch.bfloat16
 
 
 class Engine(ABC):
@@ -37,6 +43,14 @@ class Engine(ABC):
     @abstractmethod
     def pair(self, num_pages: int, num_windows: int, page_size: int) -> Any:
         """A sliding-window pair, everything free."""
+
+    @abstractmethod
+    def heads(self, size: int, page_size: int, layers: int) -> Any:
+        """A pool of keys and values of `HEADS` heads."""
+
+    def writing(self) -> AbstractContextManager[None]:
+        """What writes to such a pool take place in."""
+        return nullcontext()
 
     def both(self, host: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """A tensor on the device, and its host copy."""
@@ -61,6 +75,10 @@ class Ours(Engine):
     def pair(self, num_pages: int, num_windows: int, page_size: int) -> SWATokenToKVPoolAllocator:
         sizes = (num_pages * page_size, num_windows * page_size, page_size)
         return SWATokenToKVPoolAllocator(*sizes, device=self.device, validate=self.validate)
+
+    def heads(self, size: int, page_size: int, layers: int) -> MHATokenToKVPool:
+        shape = (size, page_size, DTYPE, HEADS, WIDTH, layers)
+        return MHATokenToKVPool(*shape, device=self.device, validate=self.validate)
 
 
 class Sglang(Engine):
@@ -100,13 +118,80 @@ class Sglang(Engine):
                 side.use_triton_kernels = False
         return made
 
+    def heads(self, size: int, page_size: int, layers: int) -> Any:
+        from properties.subjects.sglang_kv_pools import heads_pool
+
+        made = heads_pool(
+            size=size, page_size=page_size, dtype=DTYPE, head_num=HEADS, head_dim=WIDTH,
+            layer_num=layers, device=str(self.device), enable_memory_saver=False,
+        )  # fmt: skip
+        # its kernel's place is taken by indexing, as an environment variable of its own chooses
+        made.use_native_move_kv_cache = self.device.type == "cpu"
+        return made
+
+    def writing(self) -> AbstractContextManager[None]:
+        from properties.subjects.sglang_kv_pools import captured_nowhere
+
+        return captured_nowhere()
+
+
+class Plain:
+    """Tensors and their indexing: what the bytes of a job cost without a pool."""
+
+    label = PLAIN
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def heads(self, size: int, page_size: int, layers: int) -> PlainHeads:
+        """The same buffers as those of a pool."""
+        return PlainHeads(size + page_size, layers, self.device)
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Nothing is needed."""
+        return nullcontext()
+
+
+class PlainHeads:
+    """Buffers of keys and values, with a pool's methods as an operation of torch for each."""
+
+    def __init__(self, rows: int, layers: int, device: torch.device) -> None:
+        shape = (rows, HEADS, WIDTH)
+        self.k, self.v = (
+            [torch.zeros(shape, dtype=DTYPE, device=device) for _ in range(layers)]
+            for _ in range(2)
+        )
+
+    def set_kv_buffer(
+        self, layer: Any, loc: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+    ) -> None:
+        """Indexed assignment."""
+        self.k[layer.layer_id][loc] = k
+        self.v[layer.layer_id][loc] = v
+
+    def move_kv_cache(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """Indexed assignment of indexed values."""
+        for each in (*self.k, *self.v):
+            each[target] = each[source]
+
+    def get_cpu_copy(self, slots: torch.Tensor) -> Any:
+        """`index_select`."""
+        return [each.index_select(0, slots).cpu() for each in (*self.k, *self.v)]
+
+    def load_cpu_copy(self, copy: Any, slots: torch.Tensor) -> None:
+        """`index_copy_`."""
+        for each, rows in zip((*self.k, *self.v), copy, strict=True):
+            each.index_copy_(0, slots, rows.to(each.device))
+
 
 def has_sglang() -> bool:
     """Whether SGLang is installed."""
     return importlib.util.find_spec("sglang") is not None
 
 
-def engines(device: torch.device) -> list[Engine]:
-    """All contenders that there are."""
-    found: list[Engine] = [Ours(device, validate=True), Ours(device, validate=False)]
+def engines(device: torch.device, beside: str = SGLANG) -> list[Engine | Plain]:
+    """Ours twice, and who they are timed beside, where that is there."""
+    found: list[Engine | Plain] = [Ours(device, validate=True), Ours(device, validate=False)]
+    if beside == PLAIN:
+        return [*found, Plain(device)]
     return [*found, Sglang(device)] if has_sglang() else found

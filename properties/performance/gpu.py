@@ -54,10 +54,11 @@ def parts() -> list[Part]:
         Part(name=name, command=(*checks, name, DETAIL), limit_seconds=limit)
         for name, limit in (
             ("versions", 30.0),
-            ("synchronisation", 60.0),
-            ("graph", 45.0),
-            ("recovery", 45.0),
-            ("benchmark", 150.0),
+            ("synchronisation", 55.0),
+            ("graph", 40.0),
+            ("recovery", 40.0),
+            ("kv", 75.0),
+            ("benchmark", 125.0),
         )
     ]
     suite = (sys.executable, "-m", "pytest", "properties", "-q", "-n", str(WORKERS), "--subject")

@@ -17,26 +17,12 @@ from typing import Any
 import torch
 
 from impl import PoolError
-from properties.performance import bench
+from properties.performance import bench, gpu_kv
+from properties.performance.gpu_common import Check, Save, busy, capture, require, waits
 from properties.performance.spending import PAGE_SIZE, PAGED, TOKEN, Pool, TokenPool
 
-Save = Callable[[Any], None]
-Check = Callable[[torch.device, Save], None]
-
-# With 44 cases the benchmark is then done within a minute.
+# With 49 cases the benchmark is then done within a minute.
 SECONDS_PER_CASE = 0.6
-#: long enough on any GPU that the host has made its next calls before the device gets to them
-DEVICE_BUSY_CYCLES = 200_000_000
-
-
-class CheckFailed(AssertionError):
-    """Something that must hold on a GPU doesn't."""
-
-
-def require(holds: bool, what: str) -> None:
-    """Fail with `what` unless it holds."""
-    if not holds:
-        raise CheckFailed(what)
 
 
 def versions(device: torch.device, save: Save) -> None:
@@ -80,32 +66,7 @@ def _waits(device: torch.device, name: str, options: dict[str, Any]) -> str:
     else:
         token_pool = TokenPool(device, **options)
         first, second = (TOKEN[name](token_pool, half) for half in (0, 1))
-    first()
-    torch.cuda.synchronize(device)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        second()
-    except RuntimeError as error:
-        return str(error)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    return ""
-
-
-def capture(
-    forward: Callable[[], None], forbidden: Callable[[], object]
-) -> tuple[Callable[[], None], str]:
-    """Capture `forward`; gives what replays it, and how `forbidden` is refused meanwhile."""
-    forward()
-    captured = torch.cuda.CUDAGraph()
-    refused = ""
-    with torch.cuda.graph(captured):
-        forward()
-        try:
-            forbidden()
-        except PoolError as error:
-            refused = str(error)
-    return captured.replay, refused
+    return waits(device, first, second)
 
 
 def graph(device: torch.device, save: Save) -> None:
@@ -129,7 +90,7 @@ def graph(device: torch.device, save: Save) -> None:
         seq = pool.both(pool.lens + step)
         got = pool.allocator.alloc_decode_rows(pool.table, *pool.both(pool.rows), *seq)
         if got is None:
-            raise CheckFailed("a pool with room gave None")
+            raise AssertionError("a pool with room gave None")
         slots[:num_real], positions[:num_real] = got, seq[0] - 1
         stamp[:num_real] = step
         replay()
@@ -153,8 +114,7 @@ def recovery(device: torch.device, save: Save) -> None:
         pool = Pool(device, backend="triton")
         allocator = pool.allocator
         before = allocator.snapshot()
-        if device.type == "cuda":
-            torch.cuda._sleep(DEVICE_BUSY_CYCLES)  # type: ignore[no-untyped-call]
+        busy(device)
         call(pool)
         # A host that hears of the fault early enough may refuse this already.
         try:
@@ -212,6 +172,7 @@ CHECKS: dict[str, Check] = {
     "synchronisation": synchronisation,
     "graph": graph,
     "recovery": recovery,
+    "kv": gpu_kv.kv,
     "benchmark": benchmark,
 }
 

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from properties.performance import __main__ as command
-from properties.performance import bench, timing
+from properties.performance import bench, kv_cases, timing
 from properties.performance.cases import Case, cases
-from properties.performance.engines import OURS, SGLANG, UNCHECKED, Engine, Ours
+from properties.performance.engines import (
+    OURS,
+    PLAIN,
+    SGLANG,
+    UNCHECKED,
+    Engine,
+    Ours,
+    Plain,
+    engines,
+    has_sglang,
+)
 from properties.performance.row_cases import decode_rows, extend_rows
 from properties.performance.timing import Work, measure
 
@@ -90,6 +101,45 @@ def test_row_case_can_go_on(case: Case) -> None:
     test_case_can_go_on(case)
 
 
+def test_kv_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of pools, smaller here, run on every engine, and have their lines and their ratios."""
+    for name, value in {"STORED_TOKENS": (1, 5), "MOVED_SLOTS": 6, "COPIED_TOKENS": 7}.items():
+        monkeypatch.setattr(kv_cases, name, value)
+    lines: list[str] = []
+    found = bench.run(CPU, kv_cases.kv_cases(CPU), lines.append, 0.0)
+    assert len(found) == (6 if has_sglang() else 4)
+    assert all(len(result.timings) == 3 for result in found)
+    assert all(result.ratio(OURS) for result in found)
+    assert all(any(line.startswith(each.case.name) for line in lines) for each in found)
+
+
+def test_plain_does_the_same() -> None:
+    """Writes, moves and round trips of plain tensors leave what ours leave."""
+    ours: Any = Ours(CPU, validate=True).heads(8, 2, 2)
+    plain: Any = Plain(CPU).heads(8, 2, 2)
+    keys = torch.arange(3 * 8 * 128).reshape(3, 8, 128).to(torch.bfloat16)
+    layer = SimpleNamespace(layer_id=1)
+    loc, others = torch.tensor([3, 7, 2]), torch.tensor([5, 2, 8])
+    for pool in (ours, plain):
+        pool.set_kv_buffer(layer, loc, keys, keys + 1)
+        pool.move_kv_cache(others, loc)
+        pool.load_cpu_copy(pool.get_cpu_copy(others), torch.tensor([4, 6, 3]))
+    assert all(map(torch.equal, (*ours.k_buffer, *ours.v_buffer), (*plain.k, *plain.v)))
+    assert ours.k_buffer[1].any()
+
+
+def test_beside_whom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A case is timed beside the engine that it names, and its table says whom."""
+    case = Case(group="g", name="one", start=lambda engine: Work(run=lambda: None), beside=PLAIN)
+    assert [each.label for each in engines(CPU, PLAIN)] == [OURS, UNCHECKED, PLAIN]
+    lines: list[str] = []
+    [result] = bench.run(CPU, [case], lines.append, 0.0)
+    assert result.ratio(OURS) is not None
+    assert result.to_json()["beside"] == PLAIN
+    assert PLAIN in lines[1]
+    assert SGLANG not in lines[1]
+
+
 class Rival(Ours):
     """Ours under SGLang's name."""
 
@@ -107,7 +157,7 @@ def fixed(group: str, name: str, seconds: dict[str, float], clock: Clock) -> Cas
 def contenders(monkeypatch: pytest.MonkeyPatch) -> list[Engine]:
     """Ours twice, and one that passes for SGLang."""
     found: list[Engine] = [Ours(CPU, validate=True), Ours(CPU, validate=False), Rival()]
-    monkeypatch.setattr(bench, "engines", lambda device: found)
+    monkeypatch.setattr(bench, "engines", lambda device, beside: found)
     return found
 
 

@@ -43,8 +43,14 @@ CLOCK = Replay()
 
 
 @pytest.mark.benchmark(timer=CLOCK)
-@pytest.mark.parametrize("label", [engine.label for engine in engines(DEVICE)])
-@pytest.mark.parametrize("case", bench.all_cases(DEVICE), ids=str)
+@pytest.mark.parametrize(
+    ("case", "label"),
+    [
+        pytest.param(case, engine.label, id=f"{case}-{engine.label}")
+        for case in bench.all_cases(DEVICE)
+        for engine in engines(DEVICE, case.beside)
+    ],
+)
 def test_cost(case: Case, label: str, benchmark: Any, request: pytest.FixtureRequest) -> None:
     """What a call costs."""
     results = request.config.stash[RESULTS]

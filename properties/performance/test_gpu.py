@@ -14,6 +14,7 @@ import torch
 
 from impl import PagedTokenToKVPoolAllocator
 from properties.performance import gpu, gpu_checks
+from properties.performance.gpu_common import CheckFailed
 from properties.performance.spending import PAGED, TOKEN, Pool
 
 
@@ -160,7 +161,7 @@ def test_graph_part_can_fail(monkeypatch: pytest.MonkeyPatch, wrong: str) -> Non
         return (lambda: None) if lost else forward, "" if wrong == "unrefused" else "refused"
 
     monkeypatch.setattr(gpu_checks, "capture", capture)
-    with pytest.raises(gpu_checks.CheckFailed):
+    with pytest.raises(CheckFailed):
         gpu_checks.graph(torch.device("cpu"), lambda found: None)
 
 
@@ -186,7 +187,7 @@ def test_synchronisation_part(monkeypatch: pytest.MonkeyPatch, waits: bool) -> N
     monkeypatch.setitem(PAGED, "alloc", alloc)
     found: list[dict[str, str]] = []
     if waits:
-        with pytest.raises(gpu_checks.CheckFailed, match=r"alloc, torch.*synchronizing"):
+        with pytest.raises(CheckFailed, match=r"alloc, torch.*synchronizing"):
             gpu_checks.synchronisation(torch.device("cpu"), found.append)
     else:
         gpu_checks.synchronisation(torch.device("cpu"), found.append)

@@ -6,14 +6,24 @@ As in `test_state_cost.py`. Spec: `spec/pools_states_sizing.md` §8, §9.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from triton.runtime import interpreter
 
-from impl import DSATokenToKVPool, MHATokenToKVPool, MLATokenToKVPool
+from impl import (
+    DSATokenToKVPool,
+    HybridLinearKVPool,
+    KVWriteLoc,
+    MHATokenToKOnlyPool,
+    MHATokenToKVPool,
+    MLATokenToKVPool,
+    SWAKVPool,
+)
 from impl.allocators import deferral
+from impl.storage.packed import calculate_mla_kv_cache_dim
 from properties.performance.counting import Count, Counting
 from properties.performance.test_cost import PinnedMailbox
 from properties.subjects.impl import default_device
@@ -36,39 +46,136 @@ def rows(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
     return torch.ones(TOKENS, *shape, dtype=dtype).to(DEVICE, non_blocking=True)
 
 
-def store(layers: int, **options: Any) -> tuple[Any, Any]:
-    """A pool of heads, and a write that converts and scales."""
-    pool = MHATokenToKVPool(
-        4 * TOKENS, 1, torch.float8_e4m3fn, 2, 8, layers, device=DEVICE, **options
+def heads(layers: int, **options: Any) -> MHATokenToKVPool:
+    """A pool of heads that converts what is written."""
+    shape = (4 * TOKENS, 1, torch.float8_e4m3fn, 2, 8, layers)
+    return MHATokenToKVPool(*shape, device=DEVICE, **options)
+
+
+def latents(layers: int, **options: Any) -> MLATokenToKVPool:
+    """A pool of latents."""
+    shape = (4 * TOKENS, 1, torch.bfloat16, 16, 4, layers)
+    return MLATokenToKVPool(*shape, device=DEVICE, **options)
+
+
+def indexed(layers: int, **options: Any) -> DSATokenToKVPool:
+    """A pool of latents with index keys."""
+    shape = (4 * TOKENS, 4, torch.bfloat16, 16, 4, layers)
+    return DSATokenToKVPool(*shape, device=DEVICE, **options)
+
+
+def packed(layers: int, **options: Any) -> DSATokenToKVPool:
+    """A pool of packed latents."""
+    width = calculate_mla_kv_cache_dim(128, 4, torch.float8_e4m3fn, is_dsa=True)
+    shape = (4 * TOKENS, 4, torch.float8_e4m3fn, 128, 4, layers)
+    return DSATokenToKVPool(*shape, kv_cache_dim=width, device=DEVICE, **options)
+
+
+def keys_alone(layers: int, **options: Any) -> MHATokenToKOnlyPool:
+    """A pool of keys."""
+    shape = (4 * TOKENS, 1, torch.bfloat16, 2, 8, layers)
+    return MHATokenToKOnlyPool(*shape, device=DEVICE, **options)
+
+
+def hybrid(layers: int, **options: Any) -> HybridLinearKVPool:
+    """A pool of heads behind global layers."""
+    return HybridLinearKVPool(heads(layers, **options), range(layers))
+
+
+def hybrid_latents(layers: int, **options: Any) -> HybridLinearKVPool:
+    """A pool of latents behind global layers."""
+    return HybridLinearKVPool(latents(layers, **options), range(layers))
+
+
+def windows(layers: int, **options: Any) -> SWAKVPool:
+    """A pool of two sides; full layers are even."""
+    ids = range(1, 2 * layers, 2), range(0, 2 * layers, 2)
+    shape = (4 * TOKENS, 4 * TOKENS, 1, torch.bfloat16, 2, 8)
+    pool = SWAKVPool(*shape, *ids, device=DEVICE, **options)
+    mapping = torch.arange(4 * TOKENS + 2).to(DEVICE, non_blocking=True)
+    pool.register_mapping(mapping)
+    return pool
+
+
+Write = Callable[[torch.Tensor], object]
+
+
+def write_scaled(pool: Any) -> Write:
+    """Keys and values that are converted and scaled."""
+    values = rows(2, 8)
+    return lambda loc: pool.set_kv_buffer(0, loc, values, values, 0.5, 0.5)
+
+
+def write_committed(pool: Any) -> Write:
+    """Keys and values of which a beginning of each row is committed."""
+    values, lens = rows(2, 8), torch.ones(TOKENS // 4, dtype=torch.int32)
+    lens = lens.to(DEVICE, non_blocking=True)
+    return lambda loc: pool.set_kv_buffer_prefix_valid(
+        0, loc.view(TOKENS // 4, 4), lens, values, values
     )
-    keys = rows(2, 8)
-    return pool, lambda loc: pool.set_kv_buffer(0, loc, keys, keys, 0.5, 0.5)
 
 
-def latent(layers: int, **options: Any) -> tuple[Any, Any]:
-    """A pool of latents, and a write of their two parts."""
-    pool = MLATokenToKVPool(4 * TOKENS, 1, torch.bfloat16, 16, 4, layers, device=DEVICE, **options)
+def write_keys(pool: Any) -> Write:
+    """Keys."""
+    values = rows(2, 8)
+    return lambda loc: pool.set_k_buffer(0, loc, values)
+
+
+def write_latents(pool: Any) -> Write:
+    """Whole rows of latents."""
+    values = rows(1, 20)
+    return lambda loc: pool.set_kv_buffer(0, loc, values, None)
+
+
+def write_parts(pool: Any) -> Write:
+    """Latents and rotary parts."""
     nope, rope = rows(1, 16), rows(1, 4)
-    return pool, lambda loc: pool.set_mla_kv_buffer(0, loc, nope, rope)
+    return lambda loc: pool.set_mla_kv_buffer(0, loc, nope, rope)
 
 
-def index(layers: int, **options: Any) -> tuple[Any, Any]:
-    """A pool of index keys, and a write of keys and scales."""
-    pool = DSATokenToKVPool(4 * TOKENS, 4, torch.bfloat16, 2, 2, layers, device=DEVICE, **options)
+def write_packed(pool: Any) -> Write:
+    """The same, quantised on the way."""
+    nope, rope = rows(1, 128), rows(1, 4)
+    return lambda loc: pool.set_mla_kv_buffer(0, loc, nope, rope)
+
+
+def write_index(pool: Any) -> Write:
+    """Index keys and their scales."""
     keys, scales = rows(128).to(torch.uint8), rows(1, dtype=torch.float32)
-    return pool, lambda loc: pool.set_index_k_scale_buffer(0, loc, keys, scales)
+    return lambda loc: pool.set_index_k_scale_buffer(0, loc, keys, scales)
 
 
-def move(layers: int, **options: Any) -> tuple[Any, Any]:
-    """A pool of heads, and a move of tokens in all layers."""
-    pool = MHATokenToKVPool(4 * TOKENS, 1, torch.bfloat16, 2, 8, layers, device=DEVICE, **options)
-    return pool, lambda loc: pool.move_kv_cache(loc, loc + TOKENS)
+def write_full(pool: Any) -> Write:
+    """Keys and values of a full layer."""
+    values = rows(2, 8)
+    return lambda loc: pool.set_kv_buffer(0, KVWriteLoc(loc, swa_loc=loc), values, values)
 
 
-def spent(kind: Any, layers: int, **options: Any) -> Count:
+def write_window(pool: Any) -> Write:
+    """Keys and values of a window layer."""
+    values = rows(2, 8)
+    return lambda loc: pool.set_kv_buffer(1, KVWriteLoc(loc, swa_loc=loc), values, values)
+
+
+WRITES = [
+    (heads, write_scaled), (heads, write_committed), (keys_alone, write_keys),
+    (latents, write_latents), (latents, write_parts), (indexed, write_parts),
+    (indexed, write_index), (packed, write_packed), (packed, write_index),
+    (hybrid, write_scaled), (hybrid_latents, write_latents), (hybrid_latents, write_parts),
+    (windows, write_full), (windows, write_window),
+]  # fmt: skip
+MOVED = [heads, keys_alone, latents, indexed, packed, hybrid, hybrid_latents]
+
+
+def move(pool: Any) -> Write:
+    """A move of tokens in all layers."""
+    return lambda loc: pool.move_kv_cache(loc, loc + TOKENS)
+
+
+def spent(kind: Any, work: Callable[[Any], Write], layers: int, **options: Any) -> Count:
     """What a call on 64 slots spends the second time."""
     with Counting() as counting:
-        _, call = kind(layers, **options)
+        call = work(kind(layers, backend="triton", **options))
         slots = torch.arange(4, 4 + TOKENS).to(DEVICE, non_blocking=True)
         call(slots)
         with counting.window() as count:
@@ -77,20 +184,48 @@ def spent(kind: Any, layers: int, **options: Any) -> Count:
 
 
 @pytest.mark.parametrize("validate", [True, False])
-@pytest.mark.parametrize("kind", [store, latent, index])
-def test_a_write_is_one_launch(kind: Any, validate: bool) -> None:
-    """Both parts of it, checks of slots among it; the host reads nothing, layers don't matter."""
-    one, many = (spent(kind, n, backend="triton", validate=validate) for n in (1, LAYERS))
+@pytest.mark.parametrize(("kind", "work"), WRITES)
+def test_a_write_is_one_launch(kind: Any, work: Any, validate: bool) -> None:
+    """All parts of it, checks of slots among it; the host reads nothing, layers don't matter."""
+    one, many = (spent(kind, work, n, validate=validate) for n in (1, LAYERS))
     assert one.launches == many.launches == ["store_rows"]
     assert one.reads == many.reads == []
     assert one.operations == many.operations
 
 
+@pytest.mark.parametrize(("kind", "work"), WRITES)
+def test_what_is_written_as_it_comes_costs_nothing_beside(kind: Any, work: Any) -> None:
+    """Conversion and scale are the launch's own: torch makes a scale, and sends the record.
+
+    Packed rows are quantised by torch, and joined.
+    """
+    operations = set(spent(kind, work, 1).operations) - {"full", "copy_"}
+    assert bool(operations) == (work is write_packed)
+
+
 @pytest.mark.parametrize("validate", [True, False])
-def test_a_move_is_one_launch(validate: bool) -> None:
+@pytest.mark.parametrize("kind", MOVED)
+def test_a_move_is_one_launch(kind: Any, validate: bool) -> None:
     """In all layers' buffers, and one before it for the slots; the host reads nothing."""
-    one, many = (spent(move, n, backend="triton", validate=validate) for n in (1, LAYERS))
+    one, many = (spent(kind, move, n, validate=validate) for n in (1, LAYERS))
     checks = ["check_moves"] if validate else []
     assert one.launches == many.launches == [*checks, "move_slots"]
     assert one.reads == many.reads == []
     assert one.operations == many.operations
+
+
+def test_a_move_of_windows_is_one_launch_for_each_side() -> None:
+    """The window side's slots are looked up without the host."""
+    one, many = (spent(windows, move, n) for n in (1, LAYERS))
+    assert one.launches == many.launches == ["check_moves", "move_slots"] * 2
+    assert one.reads == many.reads == []
+    assert one.operations == many.operations
+
+
+def test_a_few_tokens_are_written_as_they_are() -> None:
+    """On the CPU, where a decode's write is short: one operation for keys, and one for values."""
+    pool = MHATokenToKVPool(8, 1, torch.bfloat16, 2, 8, LAYERS, device="cpu")
+    loc, values = torch.tensor([2, 5]), torch.ones(2, 2, 8, dtype=torch.bfloat16)
+    with Counting() as counting, counting.window() as count:
+        pool.set_kv_buffer(1, loc, values, values)
+    assert count.operations == {"index_put_": 2}

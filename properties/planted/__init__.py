@@ -10,6 +10,7 @@ from properties.planted import (
     allocation,
     callers,
     deferral,
+    engine,
     host_tier,
     kernels,
     kv_pools,
@@ -30,6 +31,7 @@ __all__ = ["BUGS", "BY_SLUG", "ENTRIES", "SLOW", "WAITING", "Bug", "Edit", "Entr
 BUGS: tuple[Bug, ...] = (
     *allocation.BUGS, *release.BUGS, *requests.BUGS, *row_calls.BUGS, *callers.BUGS,
     *state_pools.BUGS, *states.BUGS, *swa.BUGS, *swa.OF_CALLERS, *kv_pools.BUGS, *host_tier.BUGS,
+    *engine.BUGS,
 )  # fmt: skip
 #: those of the kernels, which an interpreter runs a hundred steps a second of
 SLOW: tuple[Bug, ...] = (

@@ -1,5 +1,8 @@
 """How a bug is planted: a change of the text of one function of `impl`, as a person would make it.
 
+Or of the small engine in `properties`, which is a caller of `impl`: the reference, which has the
+same engine, works while no bug is planted.
+
 In this process the function's code is exchanged, so that every name it is imported under has the
 bug, and put back afterwards; on a copy of `impl` on disk the same text is rewritten. Kernels can be
 edited where they are interpreted: what they call is plain Python there, and of a kernel itself the
@@ -59,6 +62,7 @@ class Interpreted:
 class Edit:
     """Texts that become others in the function at `place`, e.g. "allocators.paged:Paged….free".
 
+    The module is one of `impl`, or "properties…" with its whole name.
     Texts are as the function reads when its `def` stands at the left margin; each stands there
     once.
     """
@@ -69,13 +73,14 @@ class Edit:
     def found(self) -> Any:
         """What is at the place: a function or a kernel."""
         module, _, path = self.place.partition(":")
-        found: Any = importlib.import_module(f"impl.{module}")
+        whole = module if module.startswith("properties.") else f"impl.{module}"
+        found: Any = importlib.import_module(whole)
         for name in path.split("."):
             found = inspect.getattr_static(found, name)
         return inspect.unwrap(getattr(found, "fget", found))  # a property has one
 
     def function(self) -> FunctionType:
-        """The function of `impl` that the edit is about."""
+        """The function that the edit is about."""
         found = self.found()
         found = getattr(found, "fn", found)  # a kernel has one
         if not isinstance(found, FunctionType):

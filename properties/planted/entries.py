@@ -188,7 +188,7 @@ WAITING: dict[int, str] = {
     **dict.fromkeys((38, 41, 43), "unified"),
     **dict.fromkeys((45, 47), "interleave"),
     49: "hisparse",
-    **dict.fromkeys((57, 58, 60, 61), "storage"),
+    60: "storage",
     **dict.fromkeys((51, 63, 64, 86), "sizing"),
     **dict.fromkeys((6, 66, 71, 72, 73, 77, 78, 80, 83, 89, 91, 92), "prefix cache"),
     87: "its cause, which nobody has found",

@@ -92,7 +92,7 @@ BUGS = (
         f"{SWA}.load_cpu_copy", "back = windows > 0", "back = windows >= 0",
     ), also=("I56", "I11"), limits=OF_SWA),
     Bug("padding moves the windows of the last slots", POOLS, "I58", edit(
-        "storage.swa_kv:_windows", "mapping[ids.where(inside, 0)]", "mapping[ids]",
+        "storage.swa_kv:_windows", "mapping[slots.where(inside, 0)]", "mapping[slots]",
     ), also=("I1",), limits={**OF_SWA, "tame": (False,)}),
     Bug("a reader doesn't wait for its layer", POOLS, "I57", edit(
         f"{BASE}._arrived", "self.layer_transfer_gate.wait_until(local)", "pass",
@@ -116,8 +116,8 @@ BUGS = (
 
 SLOW = (
     Bug("padded lanes write to the reserved page", POOLS, "I56", edit(
-        f"{KERNELS}:store_rows", "(slot >= first) & (slot < end)\n    to =",
-        "(slot >= 0) & (slot < end)\n    to =",
+        f"{KERNELS}:store_rows", "(slot >= first) & (slot < end)\n        to =",
+        "(slot >= 0) & (slot < end)\n        to =",
     ), limits={"family": (0, 1, 2)}),
     Bug("a row is written before all are read", POOLS, "I58", edit(
         f"{KERNELS}:move_slots", "_places(line, tl.where(live, read, 0), columns, words)",

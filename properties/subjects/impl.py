@@ -18,7 +18,7 @@ from impl.states.slots import MambaSlotAllocator
 from properties.commands import Call
 from properties.interpreter import kernels_run
 from properties.invariants import violation
-from properties.subjects import impl_states, kv_pools
+from properties.subjects import engine_tensors, impl_states, kv_pools
 from properties.subjects.protocol import Memory, Subject, TensorSubject
 from properties.subjects.reference import TABLE_CALLS, EchoCache, Requests
 
@@ -198,6 +198,7 @@ def systems(backend: str) -> frozenset[str]:
     found = {"rows", "state_slots", "hybrid_rows", "host_tier"}
     if backend != "triton" or kernels_run():
         found |= {"token", "paged", "paged_rows", "overlap", "state_pools", "swa", "kv_pools"}
+        found |= {"engine"}
     if backend != "torch" and kernels_run():
         found |= {"token_deferred", "paged_deferred"}
     return frozenset(found)
@@ -243,7 +244,7 @@ def make(system: str, config: Any, **options: Any) -> ImplSubject:
 
 #: systems of other things than allocators → what makes their subject of a config and a device
 ELSEWHERE: dict[str, Callable[..., Subject]] = {
-    "state_pools": impl_states.make, "kv_pools": kv_pools.make,
+    "state_pools": impl_states.make, "kv_pools": kv_pools.make, "engine": engine_tensors.make,
 }  # fmt: skip
 
 

@@ -9,10 +9,11 @@ import torch
 
 from impl import PoolError
 from impl.storage.buffers import KVBuffer
-from impl.storage.dsa import DSATokenToKVPool, calculate_mla_kv_cache_dim
+from impl.storage.dsa import DSATokenToKVPool
 from impl.storage.hybrid_linear import HybridCopy, HybridLinearKVPool
 from impl.storage.mha import MHATokenToKOnlyPool, MHATokenToKVPool
 from impl.storage.mla import MLATokenToKVPool
+from impl.storage.packed import calculate_mla_kv_cache_dim
 from impl.storage.swa_kv import SWACopy, SWAKVPool
 from impl.storage.write_loc import KVWriteLoc
 from properties.commands import Call

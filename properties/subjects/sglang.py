@@ -15,6 +15,7 @@ from properties.commands import Call
 from properties.subjects import (
     Factory,
     UnusableSubject,
+    sglang_engine,
     sglang_hybrid,
     sglang_kv,
     sglang_states,
@@ -26,7 +27,7 @@ from properties.subjects.sglang_known import SHARED_STORAGE, known_pairs
 
 # Page size 1 is the token class's: the paged one takes no page there when it decodes.
 SYSTEMS = frozenset(
-    ("token", "paged", "state_pools", "state_slots", "hybrid_rows", "swa", "kv_pools")
+    ("token", "paged", "state_pools", "state_slots", "hybrid_rows", "swa", "kv_pools", "engine")
 )
 PAGE_SIZES = (2, 3, 4, 2, 3, 4, 16, 64)
 
@@ -117,7 +118,9 @@ def make(system: str, config: Any, *, exposed: str = "") -> Subject:
     if system == "state_pools":
         return sglang_states.make(config)
     if system == "kv_pools":
-        return sglang_kv.make(config)
+        return sglang_kv.make(config, exposed=exposed)
+    if system == "engine":
+        return sglang_engine.make(config)
     if system == "state_slots":
         from sglang.srt.mem_cache.allocator.mamba import MambaSlotAllocator
 
@@ -139,17 +142,18 @@ def factory() -> Factory:
     return Factory(
         name="sglang",
         make=make,
-        systems=frozenset(
-            ("token", "paged", "state_pools", "state_slots", "hybrid_rows", "swa", "kv_pools")
-        ),
+        systems=SYSTEMS,
         limits={
             "paged": {"page_size": PAGE_SIZES},
             "swa": sglang_swa.LIMITS,
             "kv_pools": sglang_kv.LIMITS,
+            "engine": sglang_engine.LIMITS,
         },
         level="exact",
         known=known_pairs()
         | sglang_states.known_pairs()
         | sglang_swa.known_pairs()
-        | sglang_hybrid.known_pairs(),
+        | sglang_hybrid.known_pairs()
+        | sglang_kv.known_pairs()
+        | sglang_engine.known_pairs(),
     )

@@ -22,8 +22,12 @@ from typing import Any, NoReturn
 #: the classes that the stand-ins are for, by module
 UNDER_TEST: dict[str, tuple[str, ...]] = {
     "sglang.srt.mem_cache.memory_pool": (
+        "DSATokenToKVPool",
+        "HybridLinearKVPool",
         "HybridReqToTokenPool",
+        "KVWriteLoc",
         "MambaPool",
+        "MHATokenToKOnlyPool",
         "MHATokenToKVPool",
         "MLATokenToKVPool",
         "ReqToTokenPool",
@@ -32,7 +36,9 @@ UNDER_TEST: dict[str, tuple[str, ...]] = {
     "sglang.srt.mem_cache.allocator.mamba": ("MambaSlotAllocator",),
     "sglang.srt.mem_cache.allocator.swa": ("SWATokenToKVPoolAllocator",),
     "sglang.srt.mem_cache.base_swa_memory_pool": ("BaseSWAKVPool",),
+    "sglang.srt.mem_cache.index_key_cache": ("IndexKeyCache",),
     "sglang.srt.mem_cache.pool_host.base": ("HostKVCache",),
+    "sglang.srt.mem_cache.swa_memory_pool": ("SWAKVPool",),
     "sglang.srt.configs.mamba_utils": (
         "KimiLinearCacheParams",
         "KimiLinearStateShape",
@@ -41,16 +47,25 @@ UNDER_TEST: dict[str, tuple[str, ...]] = {
         "Mamba2StateShape",
     ),
 }
-#: imported by methods of theirs, when they are called
-LATER = ("sglang.srt.mem_cache.mamba_checkpoint_pool",)
+#: imported with the first of them: by methods of theirs when they are called, or of their kind
+WITH_THEM = (
+    "sglang.srt.mem_cache.memory_pool",
+    "sglang.srt.mem_cache.mamba_checkpoint_pool",
+    "sglang.srt.mem_cache.swa_memory_pool",
+)
 #: packages that import all of their modules first, which need transformers and much else
 SHELLS = ("sglang.srt.configs", "sglang.srt.layers", "sglang.srt.layers.dcp")
 #: modules of those packages → the classes and functions that the pools import from there
 REPLACED: dict[str, tuple[str, ...]] = {
-    "sglang.srt.layers.attention.dsa.utils": ("aiter_can_use_preshuffle_paged_mqa",),
     "sglang.srt.layers.quantization.fp4_kv_cache_quant_method": ("UnquantizedKVCacheMethod",),
     "sglang.srt.layers.radix_attention": ("RadixAttention",),
-    "sglang.srt.mem_cache.index_key_cache": ("IndexKeyCache",),
+}
+#: and what they ask of one while they are imported: its answers where there is no AMD GPU
+ANSWERED: dict[str, dict[str, Any]] = {
+    "sglang.srt.layers.attention.dsa.utils": {
+        "aiter_can_use_preshuffle_paged_mqa": lambda: False,
+        "INDEXER_K_CACHE_PRESHUFFLE_TILE": 16,
+    },
 }
 
 
@@ -67,7 +82,7 @@ def module(name: str) -> ModuleType:
 
 
 def _imported(name: str) -> ModuleType:
-    for other in LATER:
+    for other in WITH_THEM:
         importlib.import_module(other)
     return importlib.import_module(name)
 
@@ -84,6 +99,7 @@ def pool_class(name: str) -> Any:
 def standins() -> Iterator[None]:
     """Stand-ins may be imported inside, and are gone afterwards; what is there already stays."""
     made = [*map(_shell, SHELLS), *(_replaced(name, REPLACED[name]) for name in REPLACED)]
+    made += [_answered(name, ANSWERED[name]) for name in ANSWERED]
     put = {each.__name__: each for each in made if each.__name__ not in sys.modules}
     sys.modules.update(put)
     try:
@@ -116,6 +132,13 @@ def _replaced(name: str, exports: tuple[str, ...]) -> ModuleType:
     for each in exports:
         body = {"__init__": _unusable(each), "__module__": name}
         vars(made)[each] = type(each, (), body) if each[0].isupper() else _unusable(each)
+    return made
+
+
+def _answered(name: str, answers: dict[str, Any]) -> ModuleType:
+    """A module that has `answers`."""
+    made = _replaced(name, ())
+    vars(made).update(answers)
     return made
 
 

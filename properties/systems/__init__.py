@@ -6,6 +6,7 @@ Adding a system means adding a module here and listing it; no driver knows a sys
 from __future__ import annotations
 
 from properties.systems.deferred import PAGED_DEFERRED, TOKEN_DEFERRED
+from properties.systems.engine import ENGINE
 from properties.systems.host_tier import HOST_TIER
 from properties.systems.hybrid_rows import HYBRID_ROWS
 from properties.systems.kv_pools import KV_POOLS
@@ -22,7 +23,7 @@ from properties.systems.token import TOKEN
 
 TOKENS = (ROWS, TOKEN, PAGED, PAGED_ROWS, OVERLAP, SWA, TOKEN_DEFERRED, PAGED_DEFERRED)
 STATES = (STATE_POOLS, STATE_SLOTS, HYBRID_ROWS)
-STORAGE = (KV_POOLS, HOST_TIER)
+STORAGE = (KV_POOLS, HOST_TIER, ENGINE)
 SYSTEMS: dict[str, System] = {system.name: system for system in (*TOKENS, *STATES, *STORAGE)}
 
 #: those whose commands are recorded from outside, not drawn

@@ -259,8 +259,9 @@ class Move(_OfOne):
 
     def call(self, model: KVModel, side: KVSide) -> Call:
         target, source = self._moved(side)
-        # who moves windows sees to it that they are paired; what a padded lane reads is no matter
-        lanes = [0 if model.config.tame else -2 * lane for lane in range(self.padded)]
+        # Who moves windows sees to it that they are paired; what a padded lane reads is no matter.
+        # Counted from the end of a map, -2 would be the last slot.
+        lanes = [0, 0 if model.config.tame else -2][: self.padded]
         return Call("move_kv_cache", {"tgt_loc": target + lanes, "src_loc": source + lanes})
 
     def settle(self, model: KVModel, side: KVSide, value: Any) -> Faults:
@@ -493,7 +494,8 @@ class Report(OfKV):
         found = ["get_kv_size_bytes", "get_contiguous_buf_infos"]
         if model.config.has_index or model.config.kind == "swa":
             found.append("get_state_buf_infos")
-        return found + ["get_kv_layer_ids"] * (model.config.kind == "hybrid")
+        found += ["get_kv_layer_ids"] * (model.config.kind == "hybrid")
+        return [method for method in found if method in model.calls]
 
     @classmethod
     def draw(cls, choices: Choices, model: KVModel) -> Report:

@@ -57,8 +57,8 @@ class LayerOutside(_Misuse):
         layer = outside(model, self.amount)
         if self.amount % 2:
             return good_write(model, [model.config.page_size], layer)
-        method = Read.choices_of(model)[self.amount % 3 // 2]
-        return Call(method, {"layer_id": layer})
+        found = Read.choices_of(model)
+        return Call(found[self.amount % 3 // 2 % len(found)], {"layer_id": layer})
 
 
 class SlotBeyond(_Misuse):

@@ -121,7 +121,9 @@ class KVCache:
             faults += [("Duplicate", at) for at, s in enumerate(indices) if s in indices[:at]]
         return faults
 
-    def get_cpu_copy(self, indices: Sequence[int]) -> Any:
+    def get_cpu_copy(
+        self, indices: Sequence[int], mamba_indices: Any = None, req_pool_index: Any = None
+    ) -> Any:
         """The rows of slots: buffer → layer → rows."""
         refuse_smallest(self.held_faults(indices, once=False))
         return {
@@ -129,7 +131,13 @@ class KVCache:
             for name, layers in self.content.items()
         }
 
-    def load_cpu_copy(self, copy: Any, indices: Sequence[int]) -> None:
+    def load_cpu_copy(
+        self,
+        copy: Any,
+        indices: Sequence[int],
+        mamba_indices: Any = None,
+        req_pool_index: Any = None,
+    ) -> None:
         """A copy under the same or other slots."""
         self.require_copy(copy, indices)
         for name, layers in copy.items():

@@ -76,14 +76,19 @@ class SWAKVPool:
         ]
         self.swa_kv_pool.move_kv_cache([t for t, _ in pairs], [s for _, s in pairs])
 
-    def get_cpu_copy(self, indices: Sequence[int]) -> Any:
+    def get_cpu_copy(
+        self, indices: Sequence[int], mamba_indices: Any = None, req_pool_index: Any = None
+    ) -> Any:
         """Full rows, window rows of slots that have one, and which these are."""
         full = self.full_kv_pool.get_cpu_copy(indices)
         windows = [self.mapping[slot] for slot in indices]
         swa = self.swa_kv_pool.get_cpu_copy([window for window in windows if window])
         return full, swa, [bool(window) for window in windows]
 
-    def load_cpu_copy(self, copy: Any, indices: Sequence[int]) -> None:
+    def load_cpu_copy(
+        self, copy: Any, indices: Sequence[int], mamba_indices: Any = None,
+        req_pool_index: Any = None,
+    ) -> None:  # fmt: skip
         """A window comes back where there was one and now is one again."""
         full, swa, mask = copy
         self.full_kv_pool.require_copy(full, indices)

@@ -38,6 +38,8 @@ Tensor = torch.Tensor
 _RESERVED = tl.constexpr(states.RESERVED)
 # Lanes of a program, and columns: together four elements for each thread.
 ROWS, COLUMNS = 4, 256
+# Of a store at most: about as many as a large device runs at once.
+PROGRAMS = 512
 #: what is stored, of types that aren't bytes
 _STORED = {
     torch.bfloat16: torch.int16, torch.float16: torch.float16, torch.float32: torch.float32,
@@ -149,7 +151,10 @@ def store_rows(
     LIMITED: tl.constexpr, CHECKED: tl.constexpr, LANES: tl.constexpr, COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A program for each tile of lanes and columns; of two parts, the second may have no width."""
+    """A program for some tiles of lanes and one of columns; a second part may have no width.
+
+    Each program looks at all slots, so that more programs than a device runs at once cost more.
+    """
     clear = tl.load(record) == 0
     if CHECKED:
         keys = tl.full((BLOCK,), NO_FAULT, tl.int64)
@@ -164,18 +169,20 @@ def store_rows(
                 named = _named(i, i >= 0, loc, limits, steps, first, LIMITED)
                 write_record(record, seq, key, named, 0, 0, _RESERVED, 0)
         clear = clear & (key == NO_FAULT)
-    i = tl.program_id(0).to(tl.int64) * LANES + tl.arange(0, LANES).to(tl.int64)
     at = tl.program_id(1).to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS).to(tl.int64)
-    slot = _named(i, i < count, loc, limits, steps, first, LIMITED)
-    # a mask that a scalar is part of would be no mask in the interpreter
-    live = (i < tl.where(clear, count, 0)) & (slot >= first) & (slot < end)
-    to = tl.where(live, slot, 0)
-    m = live[:, None] & (at < a_width)[None, :]
-    value = _values(a, i[:, None] * a_step + at[None, :], m, a_scale, FORMAT, BITS, A_SCALED)
-    tl.store(a_out + _offset(to, a_group, a_row, a_per)[:, None] + at[None, :], value, mask=m)
-    m = live[:, None] & (at < b_width)[None, :]
-    value = _values(b, i[:, None] * b_step + at[None, :], m, b_scale, FORMAT, BITS, B_SCALED)
-    tl.store(b_out + _offset(to, b_group, b_row, b_per)[:, None] + at[None, :], value, mask=m)
+    # nobody, where something is wrong; with a scalar in it a mask would be none to an interpreter
+    lanes = tl.where(clear, count, 0)
+    for start in range(tl.program_id(0) * LANES, lanes, tl.num_programs(0) * LANES):
+        i = start + tl.arange(0, LANES).to(tl.int64)
+        slot = _named(i, i < count, loc, limits, steps, first, LIMITED)
+        live = (slot >= first) & (slot < end)
+        to = tl.where(live, slot, 0)
+        m = live[:, None] & (at < a_width)[None, :]
+        value = _values(a, i[:, None] * a_step + at[None, :], m, a_scale, FORMAT, BITS, A_SCALED)
+        tl.store(a_out + _offset(to, a_group, a_row, a_per)[:, None] + at[None, :], value, mask=m)
+        m = live[:, None] & (at < b_width)[None, :]
+        value = _values(b, i[:, None] * b_step + at[None, :], m, b_scale, FORMAT, BITS, B_SCALED)
+        tl.store(b_out + _offset(to, b_group, b_row, b_per)[:, None] + at[None, :], value, mask=m)
 
 
 @helper
@@ -293,7 +300,9 @@ def store(
         ready.append((values[:, :0], rows, scale))
     (a, a_out, a_scale), (b, b_out, b_scale) = ready
     width = max(a.shape[1], b.shape[1])
-    store_rows[(triton.cdiv(count, ROWS), max(1, triton.cdiv(width, COLUMNS)))](
+    columns = max(1, triton.cdiv(width, COLUMNS))
+    rows = min(triton.cdiv(count, ROWS), max(1, PROGRAMS // columns))
+    store_rows[(rows, columns)](
         a, a.stride(0), a.shape[1], a_out, a_out.stride(0), a_out.stride(1), a_out.shape[1],
         record if a_scale is None else a_scale,
         b, b.stride(0), b.shape[1], b_out, b_out.stride(0), b_out.stride(1), b_out.shape[1],

@@ -1,6 +1,6 @@
-"""What is wrong with host copies that somebody gives back: found before a byte is written.
+"""Host copies of slots' rows, [layer][chunk][buffer], and what can be wrong with one.
 
-Spec: `spec/pools_states_sizing.md` §8, §12.
+Spec: `spec/pools_states_sizing.md` §8.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ import torch
 from impl.errors import BadLengths, PoolError, WrongDevice, WrongDtype, WrongShape
 from impl.storage.buffers import KVBuffer
 
+#: tokens that are copied to the host at a time
+CHUNK = 8192
+HostCopy = list[list[list[torch.Tensor]]]
+
 
 def copy_fault(
     copy: Any, layers: Sequence[Sequence[KVBuffer]], chunks: Sequence[torch.Tensor]
@@ -22,11 +26,11 @@ def copy_fault(
         return WrongDtype(f"load_cpu_copy: a copy is a list, got {type(copy).__name__}.")
     if len(copy) != len(layers):
         return WrongShape(f"load_cpu_copy: a copy of {len(copy)} layers, {len(layers)} are due.")
-    if not all(_is_layer(saved) for saved in copy):
-        return WrongDtype("load_cpu_copy: a layer of a copy is chunks, lists of tensors of rows.")
     due = [chunk.shape[0] for chunk in chunks]
     for of_layer, saved in zip(layers, copy, strict=True):
-        counts = [rows[0].shape[0] if rows else 0 for rows in saved]
+        if not _are_lists(saved) or not all(_are_lists(rows, torch.Tensor) for rows in saved):
+            return WrongDtype("load_cpu_copy: layers are lists of chunks, those lists of tensors.")
+        counts = [rows[0].shape[0] if rows and rows[0].dim() else 0 for rows in saved]
         if of_layer and counts != due:
             found = f"a copy of {sum(counts)} slots for {sum(due)}"
             return BadLengths(f"load_cpu_copy: {found}. Pair them.")
@@ -41,14 +45,8 @@ def copy_fault(
     return None
 
 
-def _is_layer(saved: Any) -> bool:
-    """Whether a layer of a copy is made of what layers are made of."""
-    lists = (list, tuple)
-    return isinstance(saved, lists) and all(
-        isinstance(rows, lists)
-        and all(isinstance(each, torch.Tensor) and each.dim() for each in rows)
-        for rows in saved
-    )
+def _are_lists(value: Any, of: type | tuple[type, ...] = (list, tuple)) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(each, of) for each in value)
 
 
 def _words_fault(words: torch.Tensor, buffer: KVBuffer, count: int) -> PoolError | None:
@@ -61,12 +59,3 @@ def _words_fault(words: torch.Tensor, buffer: KVBuffer, count: int) -> PoolError
     if words.shape != due:
         return WrongShape(f"{name}: words {due} are due, got {tuple(words.shape)}.")
     return None
-
-
-def checked_mask(call: str, mask: Any, slots: torch.Tensor) -> torch.Tensor:
-    """The slots whose windows a copy has; raises unless `mask` says of each whether it has."""
-    if not isinstance(mask, torch.Tensor) or mask.dtype is not torch.bool:
-        raise WrongDtype(f"{call}: swa_mask must be a tensor of bools. Load what it gave.")
-    if mask.shape != slots.shape:
-        raise BadLengths(f"{call}: a mask of {mask.numel()} slots for {slots.shape[0]}.")
-    return slots[mask.to(slots.device)]
