@@ -165,8 +165,9 @@ TINY["state_pools"] = [
 ]  # fmt: skip
 TINY["kv_pools"] = [
     KVPoolsConfig(
-        family=KINDS.index(kind), stored=stored, page_size=1, pages=2, layers=1, start=0, heads=1,
-        dim=1, v_dim=1, marked=marked, tame=False,
+        family=KINDS.index(kind), stored=stored, page_size=1, pages=2, start=0, heads=1,
+        # the second layer of an index has no keys
+        layers=2 if kind == "dsa" else 1, dim=1, v_dim=1, marked=marked, tame=False,
     )
     for kind, stored, marked in (
         ("mha", 1, True), ("k_only", 0, False), ("mla", 2, False), ("dsa", 3, False),

@@ -18,7 +18,7 @@ from impl import (
     PoolError,
     SWAKVPool,
 )
-from impl.errors import OutOfRange, Unsupported
+from impl.errors import OutOfRange, Unsupported, WrongDtype
 from impl.storage.swa_kv import SWACopy
 from properties.test_backends import require
 
@@ -226,7 +226,39 @@ def test_pages_that_nobody_needs_may_be_anything() -> None:
     assert [tuple(each.shape) for each in none] == [(0, 128), (0, 4)]
 
 
-# Windows of a move
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float64, torch.uint8, E4M3])
+def test_keys_and_values_of_a_wrong_type_are_refused(dtype: torch.dtype) -> None:
+    """Though they are of one."""
+    pool = MAKERS["heads"]()
+    values = HEADS.to(dtype)
+    with pytest.raises(WrongDtype, match="cache_k"):
+        pool.set_kv_buffer(0, LOC, values, values)
+    assert not pool.get_key_buffer(0).any()
+
+
+def test_a_hybrid_is_of_its_pools_kind() -> None:
+    """Sizes, types and place."""
+    inner = MAKERS["heads"](dtype=E4M3)
+    pool = hybrid(full_kv_pool=inner)
+    for name in ("size", "page_size", "dtype", "store_dtype", "device", "buffers"):
+        assert getattr(pool, name) == getattr(inner, name)
+
+
+# Moves
+
+
+@pytest.mark.parametrize("backend", ["torch", "triton"])
+@pytest.mark.parametrize(("target", "source"), [(4, 0), (4, -1), (4, 12), (12, 4), (0, 4)])
+def test_an_unchecked_move_from_or_to_nowhere_moves_nothing(
+    backend: str, target: int, source: int
+) -> None:
+    """Where nobody looks at slots, a lane that can't be right is a padded one."""
+    require(backend)
+    pool = MAKERS["heads"](backend=backend, validate=False)
+    pool.set_kv_buffer(0, LOC, HEADS, HEADS)
+    before = pool.snapshot()
+    pool.move_kv_cache(torch.tensor([target]), torch.tensor([source]))
+    assert pool.snapshot() == before
 
 
 def moved(pool: SWAKVPool, target: list[int], source: list[int]) -> None:

@@ -27,6 +27,7 @@ from impl.kernels import slot_moves
 from impl.states.shapes import StateDType, StateParams, StateShape
 from impl.states.windows import DraftWindows
 from properties.interpreter import kernels_run
+from properties.subjects.allocated import require_reported
 
 BACKENDS = ["torch", "triton"] if kernels_run() else ["torch"]
 GIB = 2**30
@@ -100,6 +101,15 @@ def test_bytes_of_a_slot(
     if (tp, temporal) == (1, torch.float32):
         assert num_bytes // 36 == 2_146_304
         assert made.mem_usage == pytest.approx(18.9256, abs=5e-5)
+
+
+@pytest.mark.parametrize("draft", [None, 1, 3])
+@pytest.mark.parametrize("make", [pool, grams, short])
+def test_reported_bytes_are_allocated(make: Any, draft: int | None) -> None:
+    """The pool's and each sibling's, with draft steps, whose windows overlap, and without."""
+    made = make(speculative_num_draft_tokens=draft, spec_state_size=3)
+    assert made.get_kv_size_bytes() > 0
+    require_reported(made, made.get_kv_size_bytes())
 
 
 def test_shapes() -> None:

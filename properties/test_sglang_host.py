@@ -1,4 +1,8 @@
-"""SGLang 0.5.23's own host slots: the same slots as ours, and the two checks that it leaves out."""
+"""SGLang 0.5.23's own host slots: the same slots as ours, and the two checks that it leaves out.
+
+Its host pools are left out: their transfers are CUDA operations of another package, whichever way
+they are asked to copy.
+"""
 
 from __future__ import annotations
 

@@ -122,6 +122,7 @@ KV = Suite(
         "test_impl_kv.py",
         "test_impl_kv_arguments.py",
         "test_impl_kv_faults.py",
+        "performance/test_kv_cost.py",
         "kernels/test_kv_rows.py",
     ),
 )

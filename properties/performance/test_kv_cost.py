@@ -220,3 +220,12 @@ def test_a_move_of_windows_is_one_launch_for_each_side() -> None:
     assert one.launches == many.launches == ["check_moves", "move_slots"] * 2
     assert one.reads == many.reads == []
     assert one.operations == many.operations
+
+
+def test_a_few_tokens_are_written_as_they_are() -> None:
+    """On the CPU, where a decode's write is short: one operation for keys, and one for values."""
+    pool = MHATokenToKVPool(8, 1, torch.bfloat16, 2, 8, LAYERS, device="cpu")
+    loc, values = torch.tensor([2, 5]), torch.ones(2, 2, 8, dtype=torch.bfloat16)
+    with Counting() as counting, counting.window() as count:
+        pool.set_kv_buffer(1, loc, values, values)
+    assert count.operations == {"index_put_": 2}

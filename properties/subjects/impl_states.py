@@ -9,6 +9,7 @@ import torch
 from impl import MambaPool, NGramPool, PoolError, ShortConvPool
 from impl.states.shapes import StateDType, StateParams, StateShape
 from properties.commands import Call
+from properties.subjects.allocated import require_reported
 from properties.subjects.state_pools import StatePoolsSubject
 from properties.subjects.state_pools_reference import EOS
 
@@ -49,6 +50,11 @@ class ImplStates(StatePoolsSubject):
         )
         made = {"another size": other, "no state": None, **self.siblings}
         self.target.register_slot_state(made[what])
+
+    def _get_kv_size_bytes(self) -> int:
+        found: int = self.chosen.get_kv_size_bytes()
+        require_reported(self.chosen, found)
+        return found
 
     def audit(self) -> list[str]:
         return [line for each in self.parts for line in each.audit()]

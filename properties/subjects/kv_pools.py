@@ -17,6 +17,7 @@ from impl.storage.packed import calculate_mla_kv_cache_dim
 from impl.storage.swa_kv import SWACopy, SWAKVPool
 from impl.storage.write_loc import KVWriteLoc
 from properties.commands import Call
+from properties.subjects.allocated import require_reported
 from properties.subjects.kv_pools_reference import Content, dtype_of, normal, shown
 from properties.subjects.protocol import TensorSubject
 
@@ -277,6 +278,7 @@ class KVPools(TensorSubject):
 
     def _get_kv_size_bytes(self) -> Any:
         found = self.target.get_kv_size_bytes()
+        require_reported(self.target, found)
         return list(found) if isinstance(found, tuple) else found
 
     def _get_contiguous_buf_infos(self) -> list[list[int]]:

@@ -132,9 +132,12 @@ class KVCache:
         }
 
     def load_cpu_copy(
-        self, copy: Any, indices: Sequence[int], mamba_indices: Any = None,
+        self,
+        copy: Any,
+        indices: Sequence[int],
+        mamba_indices: Any = None,
         req_pool_index: Any = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A copy under the same or other slots."""
         self.require_copy(copy, indices)
         for name, layers in copy.items():
