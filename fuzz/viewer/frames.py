@@ -39,7 +39,12 @@ Cells = dict[int, Cell]
 
 
 def cells(state: Mapping[str, Any], side: Any) -> Cells:
-    """The cells of a side that shows this state; pages that don't exist have none."""
+    """The cells of a side that shows this state; pages that don't exist have none.
+
+    Nor has a side whose system hands out no pages: there what it shows says it all.
+    """
+    if not hasattr(side, "ledger"):
+        return {}
     ledger = side.ledger
     size = int(state["size"]) // ledger.page_size if "size" in state else ledger.num_pages
     drawn = min(size + MOST_BEYOND, MOST_PAGES)

@@ -272,14 +272,15 @@ class EngineModel(SlotModel):
 
 
 class EngineLockstep(Lockstep):
-    """Content is judged after each command, also where subject and reference agree."""
+    """Judged from outside after each command, also where subject and reference agree."""
 
     model: EngineModel
 
     def step(self, command: Command) -> Outcome | None:
+        before = self.states[1]
         outcome = super().step(command)
         if outcome is not None:
-            faults = self.model.content_faults(command, self.states[1], self.theirs)
+            faults = self.model.state_faults(command, before, self.states[1], self.theirs)
             if faults:
                 raise violation(*faults[0])
         return outcome
