@@ -78,8 +78,8 @@ def _kernel(*names: str) -> Suite:
 COSTS = ("performance/test_cost.py", "test_backends.py")
 UNITS = (
     "test_audits.py", "test_impl.py", "test_impl_errors.py", "test_impl_groups.py",
-    "test_impl_copies.py", "test_impl_package.py", "test_examples.py", "test_shortcuts.py", "test_arrays.py",
-    "test_metamorphic.py", "test_large.py", *COSTS,
+    "test_impl_copies.py", "test_impl_package.py", "test_examples.py", "test_shortcuts.py",
+    "test_arrays.py", "test_metamorphic.py", "test_large.py", *COSTS,
 )  # fmt: skip
 INTERPRETED = _slow("paged_deferred", "paged", "token_deferred", "token", "paged_rows")
 DEFER = _slow("paged_deferred", "token_deferred", "paged_rows")
