@@ -160,6 +160,12 @@ def test_declarations() -> None:
         ordered([decl("kv"), *circle], 1)
     with pytest.raises(Unsupported):
         ordered([decl("kv", host_pool_builder=None), decl("x")], 1)
+    for lacking in ("host_pool_builder", "storage_info"):
+        alone = decl("a", layout_source="kv", **behind, **{lacking: None})
+        with pytest.raises(Unsupported, match="a lacks its builder or storage"):
+            ordered([decl("kv"), alone], 1)
+    with pytest.raises(Unsupported, match="a has the indices of b"):
+        ordered([decl("kv"), decl("a", layout_source="kv", indices_from_pool="b")], 1)
     with pytest.raises(NotOwned):
         ordered([decl("kv"), decl("a", layout_source="z", **behind)], 1)
     with pytest.raises(Duplicate):

@@ -78,8 +78,8 @@ def _kernel(*names: str) -> Suite:
 COSTS = ("performance/test_cost.py", "test_backends.py")
 UNITS = (
     "test_audits.py", "test_impl.py", "test_impl_errors.py", "test_impl_groups.py",
-    "test_impl_package.py", "test_examples.py", "test_shortcuts.py", "test_arrays.py",
-    "test_metamorphic.py", "test_large.py", *COSTS,
+    "test_impl_copies.py", "test_impl_package.py", "test_examples.py", "test_shortcuts.py",
+    "test_arrays.py", "test_metamorphic.py", "test_large.py", *COSTS,
 )  # fmt: skip
 INTERPRETED = _slow("paged_deferred", "paged", "token_deferred", "token", "paged_rows")
 DEFER = _slow("paged_deferred", "token_deferred", "paged_rows")
@@ -93,7 +93,7 @@ WINDOWS = Suite(
     (*_fast("swa"), *_slow("swa")),
     (
         "test_impl_swa_faults.py", "test_impl_swa.py", "test_impl_swa_shape.py",
-        "test_impl_swa_arguments.py", "kernels/test_windows.py",
+        "test_impl_swa_arguments.py", "test_impl_copies.py", "kernels/test_windows.py",
         "test_examples.py", "test_impl_package.py", "test_shortcuts.py",
     ),
 )  # fmt: skip
@@ -125,6 +125,9 @@ KV = Suite(
         "test_impl_kv_decisions.py",
         "test_impl_kv_figures.py",
         "test_impl_kv_faults.py",
+        "test_impl_kv_bad_input.py",
+        "test_impl_kv_figures.py",
+        "test_impl_kv_decisions.py",
         "performance/test_kv_cost.py",
         "kernels/test_kv_rows.py",
     ),
@@ -135,6 +138,8 @@ HOST = Suite(
         "test_impl_host.py",
         "test_host_lane.py",
         "test_impl_host_plans.py",
+        "test_impl_kv_decisions.py",
+        "test_impl_kv_figures.py",
         "test_examples.py",
         "test_impl_package.py",
     ),
