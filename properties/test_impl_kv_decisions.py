@@ -27,7 +27,7 @@ from impl import (
     ReqToTokenPool,
     SWAKVPool,
 )
-from impl.errors import Duplicate, NotPageMultiple, Unsupported
+from impl.errors import Duplicate, NotPageMultiple, OutOfRange, Reserved, Unsupported
 from impl.kernels.kv_rows import FP8
 from properties.hybrid_scene import Scene
 from properties.subjects.impl import default_device
@@ -98,6 +98,58 @@ def test_padded_lanes_of_a_move(backend: str, lane: int) -> None:
     pool.move_kv_cache(slots(lane, 7), slots(4, 4))
     pool.check()
     assert rows_written(pool.buffers[0]) == [4, 7]
+
+
+@BACKENDS
+@pytest.mark.parametrize("lane", [-1, -2, -9, 0, 2])
+def test_padded_lanes_of_a_pair(backend: str, lane: int) -> None:
+    """IH-Q10: they move no windows either, a window of the pool's last slot least."""
+    pool = mapped_pair(backend)
+    pool.move_kv_cache(slots(lane, 7), slots(4, 4))
+    pool.check()
+    assert rows_written(pool.full_kv_pool.buffers[0]) == [4, 7]
+    assert rows_written(pool.swa_kv_pool.buffers[0]) == [4, 7]
+
+
+@BACKENDS
+@pytest.mark.parametrize(
+    ("target", "source", "kind"),
+    [
+        ([7, 9], [4, 4], OutOfRange), ([7, 2**40], [4, 4], OutOfRange), ([7, 7], [4, 4], Duplicate),
+        ([7, 5], [4, 9], OutOfRange), ([7, 5], [4, 2], Reserved), ([7, 5], [4, -4], Reserved),
+    ],
+)  # fmt: skip
+def test_a_faulty_move_of_a_pair(
+    backend: str, target: list[int], source: list[int], kind: type[Exception]
+) -> None:
+    """Bad input: what is wrong on the full side keeps both from being written, later too."""
+    pool = mapped_pair(backend)
+    before = pool.snapshot()
+
+    def move() -> None:
+        pool.move_kv_cache(slots(*target), slots(*source))
+        pool.check()
+
+    with pytest.raises(kind, match="move_kv_cache"):
+        move()
+    pool.recover()
+    pool.check()
+    assert pool.snapshot() == before
+    pool.move_kv_cache(slots(7), slots(4))
+    pool.check()
+    assert rows_written(pool.swa_kv_pool.buffers[0]) == [4, 7]
+
+
+def mapped_pair(backend: str) -> Any:
+    """A pair whose windows are as its slots, of which slot 4 has something on both sides."""
+    require(backend)
+    pool, write = composite(False, backend=backend)
+    mapping = torch.arange(10, device=DEVICE)
+    mapping[:3], mapping[9] = 0, -1
+    pool.register_mapping(mapping)
+    for layer in (0, 1):
+        write(layer, KVWriteLoc(slots(4), slots(4)))
+    return pool
 
 
 def rows_written(buffer: Any) -> list[int]:

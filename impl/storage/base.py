@@ -174,6 +174,7 @@ class KVCache(ABC):
             and (values.dtype is self.dtype or values.dtype in FLOATS)
             and values.shape == due
             and values.device == self.device
+            and values.layout is torch.strided
         )
 
     def _values_fault(
@@ -186,6 +187,14 @@ class KVCache(ABC):
         if values.dtype in FP8 and values.dtype != self.dtype:
             found = f"{name} is {values.dtype}, the pool {self.dtype}"
             return WrongDtype(f"{call}: {found}. Convert it first.")
+        return self._place_fault(call, name, values, due)
+
+    def _place_fault(
+        self, call: str, name: str, values: torch.Tensor, due: tuple[int, ...]
+    ) -> PoolError | None:
+        """What is wrong with where values are, and how many of them."""
+        if values.layout is not torch.strided:
+            return WrongDtype(f"{call}: {name} must be dense, got {values.layout}. Convert it.")
         if values.device != self.device:
             return WrongDevice(f"{call}: {name} must be on {self.device}, got {values.device}.")
         if tuple(values.shape) != due:

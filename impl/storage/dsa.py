@@ -174,9 +174,8 @@ class DSATokenToKVPool(MLATokenToKVPool):
         ):
             if not isinstance(values, torch.Tensor) or values.dtype not in dtypes:
                 faults.append(WrongDtype(f"{call}: {name} must be one of {dtypes}."))
-            elif tuple(values.shape) != (n, width):
-                due = f"{(n, width)}, got {tuple(values.shape)}"
-                faults.append(WrongShape(f"{call}: {name} must be {due}."))
+            else:
+                faults.append(self._place_fault(call, name, values, (n, width)))
         checks.raise_first(faults)
         layer = self.start_layer + local
         keys, scales = (

@@ -112,8 +112,12 @@ class MHATokenToKVPool(KVCache):
         O(B * S); one launch. Spec: §8, WP-6.
         """
         call = "set_kv_buffer_prefix_valid"
-        if not isinstance(loc_2d, torch.Tensor) or loc_2d.dim() != 2:
-            raise WrongShape(f"{call}: loc_2d must be [requests, steps].")
+        if (
+            not isinstance(loc_2d, torch.Tensor)
+            or loc_2d.dim() != 2
+            or loc_2d.layout is not torch.strided
+        ):
+            raise WrongShape(f"{call}: loc_2d must be [requests, steps], a dense tensor.")
         loc = loc_2d.reshape(-1)
         checks.require_ids(loc, "loc_2d", self.device)
         checks.require_ids(commit_lens, "commit_lens", self.device)

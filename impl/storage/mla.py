@@ -131,17 +131,18 @@ class MLATokenToKVPool(KVCache):
         call = "set_mla_kv_buffer"
         loc = self._target(call, loc_info)
         local, n = self._local(call, layer_of(layer, layer_id_override)), loc.shape[0]
+        due = (n, 1, self.kv_lora_rank), (n, 1, self.qk_rope_head_dim)
+        faults = [self._values_fault(call, "cache_k_nope", cache_k_nope, due[0])]
         if cache_k_rope is None:
             self._require_no_rope(call)
-            cache_k_rope = cache_k_nope[..., :0]
-        due = (n, 1, self.kv_lora_rank), (n, 1, self.qk_rope_head_dim)
-        checks.raise_first(
-            [
-                self._values_fault(call, "cache_k_nope", cache_k_nope, due[0]),
+        else:
+            faults += [
                 self._values_fault(call, "cache_k_rope", cache_k_rope, due[1]),
                 *checks.collected(lambda: same_dtype(call, cache_k_nope, cache_k_rope)),
             ]
-        )
+        checks.raise_first(faults)
+        if cache_k_rope is None:
+            cache_k_rope = cache_k_nope[..., :0]
         self._store_parts(call, local, loc, cache_k_nope.flatten(1), cache_k_rope.flatten(1))
 
     def _store_parts(

@@ -121,6 +121,9 @@ KV = Suite(
     (
         "test_impl_kv.py",
         "test_impl_kv_arguments.py",
+        "test_impl_kv_bad_input.py",
+        "test_impl_kv_decisions.py",
+        "test_impl_kv_figures.py",
         "test_impl_kv_faults.py",
         "performance/test_kv_cost.py",
         "kernels/test_kv_rows.py",

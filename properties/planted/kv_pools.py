@@ -91,6 +91,9 @@ BUGS = (
     Bug("a window comes back where there was none", POOLS, "I38", edit(
         f"{SWA}.load_cpu_copy", "back = windows > 0", "back = windows >= 0",
     ), also=("I56", "I11"), limits=OF_SWA),
+    Bug("padding moves the windows of the last slots", POOLS, "I58", edit(
+        "storage.swa_kv:_windows", "mapping[slots.where(inside, 0)]", "mapping[slots]",
+    ), also=("I1",), limits={**OF_SWA, "tame": (False,)}),
     Bug("a reader doesn't wait for its layer", POOLS, "I57", edit(
         f"{BASE}._arrived", "self.layer_transfer_gate.wait_until(local)", "pass",
     ), limits={"family": (0, 1, 2, 3)}),
