@@ -100,6 +100,10 @@ class SglangEngine(EngineSubject):
         yield
         self.allocator.free_group_end()
 
+    def _store_parts(self, slots: torch.Tensor, values: torch.Tensor) -> None:
+        """From two parts is a kernel's alone there."""
+        self._store(slots, values)
+
     def _store(self, slots: torch.Tensor, values: torch.Tensor) -> None:
         for layer, (keys, *others) in zip(self.config.layer_ids, values, strict=True):
             values_of = others[0] if others else None
