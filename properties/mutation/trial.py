@@ -117,7 +117,7 @@ POOLS = Suite(
     ),
 )
 KV = Suite(
-    (*_fast("kv_pools"), *_slow("kv_pools")),
+    (*_fast("kv_pools", "engine"), *_slow("kv_pools")),
     (
         "test_impl_kv.py",
         "test_impl_kv_arguments.py",
@@ -133,7 +133,7 @@ KV = Suite(
     ),
 )
 HOST = Suite(
-    _fast("host_tier"),
+    _fast("host_tier", "engine"),
     (
         "test_impl_host.py",
         "test_host_lane.py",

@@ -70,6 +70,10 @@ BUGS = (
         f"{OF}.abort", "self.parts.give_row(self.running.pop(request))",
         "self.running.pop(request)",
     ), limits=HOSTED),
+    Bug("a row's last token is forgotten at its end", ENGINE, "I2", edit(
+        f"{OF}._release", "free_row_of(of.handle, of.length)",
+        "free_row_of(of.handle, of.length - 1)",
+    ), limits={**LITTLE, "by_rows": (True,)}),
     Bug("pages of an aborted request are never drained", ENGINE, "I2", edit(
         f"{OF}.drain", "self._give(slots)", "pass",
     ), limits=HOSTED),

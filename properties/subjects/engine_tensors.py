@@ -157,9 +157,9 @@ class EngineSubject(TensorSubject):
         return found
 
     def decode(self, lengths: list[int], lasts: list[int]) -> list[int] | None:
-        slots = self.allocator.alloc_decode(*self._twice(lengths), self._ids(lasts))
-        found: list[int] | None = self.plain(slots)
-        return found
+        found = self.allocator.alloc_decode(*self._twice(lengths), self._ids(lasts))
+        slots: list[int] | None = self.plain(found)
+        return slots
 
     def free(self, slots: list[int]) -> None:
         self.allocator.free(self._ids(slots))
@@ -169,10 +169,8 @@ class EngineSubject(TensorSubject):
         return found
 
     def extend_row(self, row: int, prefix: int, length: int) -> list[int] | None:
-        lens = (*self._twice([prefix]), *self._twice([length]))
-        slots = self.allocator.alloc_extend_rows(
-            self.rows, *self._twice([row]), *lens, length - prefix
-        )
+        ids = [each for n in (row, prefix, length) for each in self._twice([n])]
+        slots = self.allocator.alloc_extend_rows(self.rows, *ids, length - prefix)
         found: list[int] | None = self.plain(slots)
         return found
 
@@ -206,7 +204,17 @@ class EngineSubject(TensorSubject):
         return torch.tensor(rows, dtype=self.dtype, device=self.device).view(shape)
 
     def store(self, slots: list[int], tokens: Sequence[Token]) -> None:
-        self._store(self._ids(slots), self._values(tokens))
+        values = self._values(tokens)
+        if self.config.kind == "mla":
+            self._store_parts(self._ids(slots), values)
+        else:
+            self._store(self._ids(slots), values)
+
+    def _store_parts(self, slots: torch.Tensor, values: torch.Tensor) -> None:
+        """Latents and rotary numbers, as a prefill has them."""
+        sizes = [self.config.rank, self.config.rope]
+        for layer, (rows,) in zip(self.config.layer_ids, values, strict=True):
+            self.pool.set_mla_kv_buffer(layer, slots, *rows.split(sizes, -1))
 
     def _store(self, slots: torch.Tensor, values: torch.Tensor) -> None:
         for layer, parts in zip(self.config.layer_ids, values, strict=True):

@@ -27,9 +27,14 @@ LIMITS: dict[str, tuple[Any, ...]] = {
     "host_pages": (0,),
     "by_rows": (False,),
 }
-#: misuse that it doesn't refuse, or not without effect
-MISUSE = ("free_again", "free_row_again", "write_by_old_row", "write_beyond", "copy_nobodys",
-          "load_elsewhere")  # fmt: skip
+#: misuse that it accepts: command → invariant
+MISUSE: dict[str, str] = {
+    "free_again": "I4",
+    # the table takes any row; generations are for readers to compare
+    "write_by_old_row": "I28",
+    "copy_nobodys": "I4",
+    "load_elsewhere": "I4",
+}
 #: what there is nothing of without a host tier
 OF_HOSTS = frozenset(
     {
@@ -95,6 +100,10 @@ class SglangEngine(EngineSubject):
         yield
         self.allocator.free_group_end()
 
+    def _store_parts(self, slots: torch.Tensor, values: torch.Tensor) -> None:
+        """From two parts is a kernel's alone there."""
+        self._store(slots, values)
+
     def _store(self, slots: torch.Tensor, values: torch.Tensor) -> None:
         for layer, (keys, *others) in zip(self.config.layer_ids, values, strict=True):
             values_of = others[0] if others else None
@@ -127,5 +136,5 @@ def make(config: Any) -> SglangEngine:
 
 
 def known_pairs() -> frozenset[tuple[str, str]]:
-    """(system, command) of misuse: of each part it is in the table of the part's own system."""
+    """(system, command) of all misuse that isn't refused."""
     return frozenset(("engine", name) for name in MISUSE)

@@ -137,6 +137,11 @@ class Hit(Grows):
         lines = copied + computed(side, self.request, len(copied), self.tokens)
         return side.begin(self.request, self.prompt, value, lines)
 
+    def broken(self, side: EngineSide, token: Token, seen: Row) -> str:
+        """What was there to be copied wasn't."""
+        copied = min(self.tokens, side.written(self.like))
+        return "I58" if token.request == self.request and token.position < copied else ""
+
 
 @dataclass(frozen=True)
 class Prefill(Grows):
@@ -244,7 +249,7 @@ class Flush(Command):
         side.write_late([name for name, _ in side.late])
         return []
 
-    def broken(self, side: EngineSide, name: int, seen: Row) -> str:
+    def broken(self, side: EngineSide, token: Token, seen: Row) -> str:
         """Late KV of a request that is gone has gone by a row that is another's."""
         return "I28" if any(seen in line for line in side.dropped) else ""
 

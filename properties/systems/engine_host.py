@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from properties.choices import Choices
 from properties.commands import Call, Command
 from properties.subjects.engine_content import Row
+from properties.subjects.engine_parts import Token
 from properties.systems.engine_commands import Grows
 from properties.systems.engine_model import Arriving, EngineModel, EngineSide, Kept
 from properties.systems.slot_model import Faults
@@ -89,8 +90,8 @@ class Resume(Grows):
         kept = side.kept.pop(self.request)
         return side.begin(self.request, kept.prompt, value, kept.lines)
 
-    def broken(self, side: EngineSide, name: int, seen: Row) -> str:
-        return "I38" if name == self.request else ""
+    def broken(self, side: EngineSide, token: Token, seen: Row) -> str:
+        return "I38" if token.request == self.request else ""
 
 
 class BeginResume(Resume):
@@ -146,8 +147,8 @@ class LoadLayer(Command):
                 del side.arriving[self.request]
         return []
 
-    def broken(self, side: EngineSide, name: int, seen: Row) -> str:
-        return "I38" if name == self.request else "I65"
+    def broken(self, side: EngineSide, token: Token, seen: Row) -> str:
+        return "I38" if token.request == self.request else "I65"
 
 
 @dataclass(frozen=True)

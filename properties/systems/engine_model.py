@@ -43,6 +43,11 @@ class Arriving:
     #: its slots, once it was aborted
     slots: list[int] = field(default_factory=list)
 
+    @property
+    def pairs(self) -> list[int]:
+        """The host slots that are read: one for each token."""
+        return self.host[: len(self.lines)]
+
 
 class EngineSide(Side):
     """One side's requests: those with rows have slots in `rows`, and `lines` that are read."""
@@ -215,7 +220,7 @@ class EngineModel(SlotModel):
     def _row_faults(self, after: dict[str, Any], side: EngineSide) -> Faults:
         """I41, I31: a row has the slots that its request got; no other is held."""
         for name, slots in after["lines"].items():
-            if (due := side.rows[name].slots) != slots:
+            if (due := side.rows[name].slots if name in side.rows else []) != slots:
                 return [("I41", f"the row of request {name} has {slots}, its slots are {due}")]
         if "rows" in after and len(held := after["rows"]["held"]) > len(side.rows):
             return [("I31", f"rows {held} are held by {len(side.rows)} requests")]
@@ -224,7 +229,7 @@ class EngineModel(SlotModel):
         return []
 
     def _host_faults(self, command: Command, after: dict[str, Any], side: EngineSide) -> Faults:
-        """I66, I31, I34: host slots that are out are those of retracted requests."""
+        """I66, I65, I31, I34: host slots that are out are those of retracted requests."""
         if "host" not in after:
             return []
         kept = [each.host for each in side.kept.values()]
@@ -233,6 +238,9 @@ class EngineModel(SlotModel):
         books = after["host"]
         if command.name() == "clear" and books["issued"]:
             return [("I66", f"host slots {books['issued']} count as issued")]
+        reading = {slot: 1 for each in side.arriving.values() for slot in each.pairs}
+        if (pinned := books["pinned"]) != reading:
+            return [("I65", f"host slots {pinned} are pinned, {reading} are read by transfers")]
         if (owned := set(books["owned"])) == due:
             return []
         number = "I34" if due - owned else "I31"
@@ -257,7 +265,7 @@ class EngineModel(SlotModel):
         broken = getattr(command, "broken", None)
         number = "I60" if whose == "poison" else "I57"
         if broken is not None:
-            number = broken(side, token.request, seen) or number
+            number = broken(side, token, seen) or number
         where = f"buffer {buffer} of request {token.request} at position {token.position}"
         return number, f"after {command.name()}: {where} is {whose}: {seen}, {due} is due"
 
