@@ -12,9 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from impl import checks, kernels
-from impl.allocators.deferral import Deferral
-from impl.allocators.stream import Stream
+from impl import checks
 from impl.errors import (
     BadLengths,
     Duplicate,
@@ -26,7 +24,7 @@ from impl.errors import (
 )
 from impl.kernels import device as kernels_of
 from impl.kernels import slot_moves as torch_form
-from impl.kernels.device.pages import UNCLAIMED
+from impl.slot_calls import SlotCalls
 
 #: what to do about each kind, for the end of its message
 ADVICE: dict[type[PoolError], str] = {
@@ -51,43 +49,16 @@ def rows_of(tensor: torch.Tensor, rows_axis: int, value: int = 0) -> Rows:
     return Rows(found, torch_form.word_of(value, tensor.dtype, found.dtype))
 
 
-class Moves:
+class Moves(SlotCalls):
     """Calls on rows 0..last of some tensors; `keep` is the row that nobody writes to."""
 
     def __init__(
         self, last: int, keep: int, *, device: torch.device, backend: str, validate: bool
     ) -> None:
+        super().__init__(last + 1, device=device, backend=backend, validate=validate)
         self.last, self.keep = last, keep
-        self.device = device
-        self.validate = validate
-        self.backend = kernels.resolve(backend, device)
-        self._stream: Stream | None = None
-        if self.backend == "triton":
-            kernels_of.load()
-            self.deferral = Deferral(
-                device, page_size=1, validate=validate, way_on="recover() goes on without it"
-            )
-            self.claim = torch.full((last + 1,), UNCLAIMED, dtype=torch.int32, device=device)
 
     # Faults
-
-    def enter(self) -> None:
-        """Raise what has arrived; the first call says which stream is the pool's."""
-        if self._stream is None:
-            self._stream = Stream(self.device)
-        self._stream.require()
-        if self.backend == "triton":
-            self.deferral.poll()
-
-    def settle(self) -> None:
-        """Wait for all calls so far, and raise the first fault of theirs."""
-        if self.backend == "triton":
-            self.deferral.check()
-
-    def recover(self) -> None:
-        """Forget a fault: its call and those behind it have done nothing."""
-        if self.backend == "triton":
-            self.deferral.recover()
 
     def forget(self) -> None:
         """As if nothing had been wrong, for a state that starts anew."""
@@ -200,13 +171,6 @@ class Moves:
         )  # fmt: skip
         self.launched()
         return out
-
-    def audit(self) -> list[str]:
-        """Claims left behind by a call."""
-        if self.backend != "triton":
-            return []
-        left = (self.claim != UNCLAIMED).nonzero()[:, 0].tolist()
-        return [f"I9: row {row} is claimed though no call is under way" for row in left]
 
 
 def faults_of(

@@ -12,10 +12,8 @@ from collections.abc import Sequence
 
 import torch
 
-from impl import checks, kernels
-from impl.allocators.deferral import Deferral
+from impl import checks
 from impl.allocators.faults import twice
-from impl.allocators.stream import Stream
 from impl.errors import (
     BadLengths,
     Duplicate,
@@ -29,8 +27,8 @@ from impl.errors import (
 from impl.kernels import device as kernels_of
 from impl.kernels import kv_rows as torch_form
 from impl.kernels.arrays import host_array
-from impl.kernels.device.pages import UNCLAIMED
 from impl.kernels.kv_rows import Part
+from impl.slot_calls import SlotCalls
 from impl.storage.buffers import KVBuffer
 
 #: what to do about each kind, for the end of its message
@@ -41,45 +39,14 @@ ADVICE: dict[type[PoolError], str] = {
 }
 
 
-class Door:
+class Door(SlotCalls):
     """Slots `first`..`end` - 1 of some buffers; those below, negative ones too, are padding."""
 
     def __init__(
         self, first: int, end: int, *, device: torch.device, backend: str, validate: bool
     ) -> None:
+        super().__init__(end, device=device, backend=backend, validate=validate)
         self.first, self.end = first, end
-        self.device = device
-        self.validate = validate
-        self.backend = kernels.resolve(backend, device)
-        self._stream: Stream | None = None
-        if self.backend == "triton":
-            kernels_of.load()
-            self.deferral = Deferral(
-                device, page_size=1, validate=validate, way_on="recover() goes on without it"
-            )
-            self.claim = torch.full((end,), UNCLAIMED, dtype=torch.int32, device=device)
-
-    # Faults
-
-    def enter(self, *, captured: bool = False) -> None:
-        """Raise what has arrived; the first call says which stream is the pool's."""
-        if captured:
-            return
-        if self._stream is None:
-            self._stream = Stream(self.device)
-        self._stream.require()
-        if self.backend == "triton":
-            self.deferral.poll()
-
-    def settle(self) -> None:
-        """Wait for all calls so far, and raise the first fault of theirs."""
-        if self.backend == "triton":
-            self.deferral.check()
-
-    def recover(self) -> None:
-        """Forget a fault: its call and those behind it have written nothing."""
-        if self.backend == "triton":
-            self.deferral.recover()
 
     # Writes
 
@@ -91,7 +58,8 @@ class Door:
         With `limits` int [rows] lane (row, column) is written if its column is below its row's.
         """
         captured = self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-        self.enter(captured=captured)
+        if not captured:
+            self.enter()
         if not loc.shape[0]:
             return
         if self.backend == "triton":
@@ -186,13 +154,6 @@ class Door:
             raise Unsupported(f"{found}. Give both the same.")
         if self.backend == "triton":
             self.deferral = other.deferral
-
-    def audit(self) -> list[str]:
-        """Claims left behind by a call."""
-        if self.backend != "triton":
-            return []
-        left = (self.claim != UNCLAIMED).nonzero()[:, 0].tolist()
-        return [f"I9: slot {slot} is claimed though no call is under way" for slot in left]
 
 
 def _extremes(slots: torch.Tensor) -> tuple[int, int]:

@@ -153,6 +153,7 @@ SUITES: tuple[tuple[str, Suite], ...] = (
         (f"allocators/{start}", WINDOWS)
         for start in ("swa", "window", "page_pair", "pair_book", "slot_pair")
     ),
+    ("slot_calls", replace(KV, files=(*KV.files, "test_impl_state_pools.py"))),
     ("storage/swa_kv", KV),
     ("storage/swa", WINDOWS),
     ("storage", KV),
