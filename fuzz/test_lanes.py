@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fuzz.campaign.lanes import FLOOR, Track, charge, shares, turn
+from fuzz.campaign.lanes import FLOOR, Track, charge, part, shares, turn
 from fuzz.campaign.task import Lane
 
 
@@ -18,6 +18,17 @@ def test_everybody_is_tried_first() -> None:
     found[0].note({"seconds": 1.0}, 100)
     first, *others = shares(found)
     assert first < min(others)
+
+
+def test_a_short_run_has_time_for_every_lane() -> None:
+    """Until each lane had a round, one takes no more than its part of what is left."""
+    found, left = tracks(3), 2.0
+    found[2].rounds = 1
+    assert part(found, left) == left / 2
+    found[0].pending = 1
+    assert part(found, left) == left
+    found[1].pending = 1
+    assert part(found, left) == left
 
 
 def test_time_goes_where_news_are() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from fuzz.campaign.casebook import Casebook, ending
 from fuzz.campaign.crew import Crew, Member
 from fuzz.campaign.features import news
-from fuzz.campaign.lanes import Track, charge, turn
+from fuzz.campaign.lanes import Track, charge, part, turn
 from fuzz.campaign.reading import log_interval, reading
 from fuzz.campaign.rounds import CHANGED, FRESH, REPLAYED
 from fuzz.campaign.selftest import Trial
@@ -150,7 +150,8 @@ class Campaign:
 
     def _round(self, member: Member, left: float) -> Task:
         """A round of the lane whose turn it is: what waits to be replayed, else half and half."""
-        track = turn(list(self.tracks.values()))
+        tracks = list(self.tracks.values())
+        track, seconds = turn(tracks), part(tracks, left)
         track.pending += 1
         system = track.lane.system
         kind, bases, entries = FRESH, [], self.entries.get(system, [])
@@ -163,7 +164,7 @@ class Campaign:
             kind,
             track.lane,
             seed=f"{self.settings.seed}/{self._number}",
-            seconds=min(ROUND_SECONDS, left),
+            seconds=min(ROUND_SECONDS, seconds),
             bases=tuple(map(str, bases)),
             traces=str(self.store.traces),
             known=self._untold(member, system),

@@ -86,6 +86,11 @@ def turn(tracks: Sequence[Track]) -> Track:
     return min(tracks, key=lambda track: track.due)
 
 
+def part(tracks: Sequence[Track], seconds: float) -> float:
+    """What the next round may take of so many seconds; until each lane had one, its part."""
+    return seconds / max(1, sum(not (track.rounds or track.pending) for track in tracks))
+
+
 def charge(track: Track, seconds: float, tracks: Sequence[Track]) -> None:
     """Counts what a lane has used, against its share of now."""
     share = shares(tracks)[list(tracks).index(track)]
