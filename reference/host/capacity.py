@@ -27,10 +27,8 @@ def host_capacity(
             raw = int(size_gb * 1_000_000_000 / size_per_token)
         else:
             raw = int(device_tokens * ratio)
-        pages = 1
-        while pages * page_size <= raw:
-            pages += 1
-        size = pages * page_size
+        # the fewest whole pages that hold more than that
+        size = -(-(raw + 1) // page_size) * page_size
     if available_bytes is not None and size * size_per_token > available_bytes:
         raise Refused("OutOfRange")
     return size
