@@ -99,8 +99,8 @@ WIDE: frozenset[type[Command]] = frozenset({Extend, ExtendBeside, ExtendPair, Ex
 # No other command has as many paths on a pool of two pages.
 LARGEST_WALK = 1000
 SOME = 20
-# In one state, so many second steps of a kind are run, evenly over all there are.
-MOST_SECONDS = 3
+# So many steps of a kind are run, first ones and second ones, evenly over all there are.
+MOST_FIRSTS, MOST_SECONDS = 8, 2
 # These need more commands before them: something taken and given back, or copied.
 THIRD = frozenset(
     {
@@ -224,7 +224,8 @@ def test_every_walk_of_two_steps(name: str) -> None:
         states: set[str] = set()
         opening = OPENING[name](config) if name in OPENING else ()
         start = replayed(system, config, *opening)
-        for first in [command for kind in system.commands for command in every(kind, start)]:
+        firsts = [spread(every(kind, start), MOST_FIRSTS) for kind in system.commands]
+        for first in itertools.chain.from_iterable(firsts):
             lock = replayed(system, config, *opening, first)
             side = lock.model.side
             held = [getattr(side, what, None) for what in APART]

@@ -234,6 +234,7 @@ class Translate(_OfRequest):
 class BackUp(_OfRequest):
     """`get_cpu_copy`, forwarded to the storage pool."""
 
+    weight: ClassVar[int] = 10
     methods: ClassVar[tuple[str, ...]] = ("get_cpu_copy",)
 
     def call(self, model: SlotModel, side: Side) -> Call:
@@ -247,6 +248,7 @@ class BackUp(_OfRequest):
 class Restore(_OfRequest):
     """`load_cpu_copy`, forwarded to the storage pool."""
 
+    weight: ClassVar[int] = 10
     methods: ClassVar[tuple[str, ...]] = ("load_cpu_copy",)
 
     def call(self, model: SlotModel, side: Side) -> Call:
