@@ -103,7 +103,7 @@ class SegmentTooLong(_BadSegment):
 class UnboundSegment(_BadSegment):
     """No table given, and the allocator isn't bound to one."""
 
-    weight: ClassVar[int] = 160  # after a start or a clear, until the first row call
+    weight: ClassVar[int] = 105  # after a start or a clear, until the first row call
     table: ClassVar[int | None] = None
     # what isn't bound has no pages that a row holds
     never: ClassVar[frozenset[tuple[str, str]]] = frozenset({("refused", SHARED_PAGE)})
