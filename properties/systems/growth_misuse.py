@@ -193,7 +193,6 @@ class LastLocNotOwned(_BadHalfPage):
 class ContinueTwice(Misuse):
     """One half-filled page continued by two requests of a call."""
 
-    weight: ClassVar[int] = 12
     methods: ClassVar[tuple[str, ...]] = GROWING
 
     how: str

@@ -90,8 +90,6 @@ class SegmentBeyondWidth(_BadSegment):
 class SegmentTooLong(_BadSegment):
     """More pages than are out."""
 
-    weight: ClassVar[int] = 8
-
     @classmethod
     def candidates(cls, model: LineModel, side: LineSide) -> list[Part]:
         most = len(side.ledger.owned_pages()) * model.page_size
@@ -103,7 +101,7 @@ class SegmentTooLong(_BadSegment):
 class UnboundSegment(_BadSegment):
     """No table given, and the allocator isn't bound to one."""
 
-    weight: ClassVar[int] = 105  # after a start or a clear, until the first row call
+    weight: ClassVar[int] = 60  # after a start or a clear, until the first row call
     table: ClassVar[int | None] = None
     # what isn't bound has no pages that a row holds
     never: ClassVar[frozenset[tuple[str, str]]] = frozenset({("refused", SHARED_PAGE)})

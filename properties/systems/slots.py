@@ -234,7 +234,6 @@ class Translate(_OfRequest):
 class BackUp(_OfRequest):
     """`get_cpu_copy`, forwarded to the storage pool."""
 
-    weight: ClassVar[int] = 10
     methods: ClassVar[tuple[str, ...]] = ("get_cpu_copy",)
 
     def call(self, model: SlotModel, side: Side) -> Call:
@@ -248,7 +247,6 @@ class BackUp(_OfRequest):
 class Restore(_OfRequest):
     """`load_cpu_copy`, forwarded to the storage pool."""
 
-    weight: ClassVar[int] = 10
     methods: ClassVar[tuple[str, ...]] = ("load_cpu_copy",)
 
     def call(self, model: SlotModel, side: Side) -> Call:

@@ -211,7 +211,7 @@ class FreeNamed(Command):
 
     of_pool: ClassVar[bool] = True
     methods: ClassVar[tuple[str, ...]] = ("free_swa", "free_group_begin", "free_group_end")
-    weight: ClassVar[int] = 60  # few states allow it, and those don't last
+    weight: ClassVar[int] = 30  # few states allow it, and those don't last
 
     index: int
     offset: int
