@@ -65,10 +65,13 @@ def layer_ids(value: Any) -> None:
         seen.add(layer)
 
 
-def pool_size(value: Any, page_size: int = 1, name: str = "size") -> int:
-    """A pool size in slots, small enough that every slot fits the int32 row table."""
-    size = host_size(value, name)
-    if size + page_size >= SLOT_LIMIT:
+def pool_size(value: Any, page_size: Any = 1, name: str = "size") -> int:
+    """A pool size in slots, small enough that every slot fits the int32 row table.
+
+    A page size that isn't a number is looked at by itself.
+    """
+    size, page = host_size(value, name), int_or_none(page_size)
+    if page is not None and size + page >= SLOT_LIMIT:
         raise OutOfRange(
             f"{name} {size} plus page size {page_size} must stay below 2^31 (int32 table)."
         )

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from impl import PoolError
-from impl.errors import MAX_IDS_SHOWN, TooMany, Unsupported
+from impl.errors import MAX_IDS_SHOWN, BadLastLoc, TooMany, Unsupported
 from properties.seeded import Plan, run_steps
 from properties.subjects import load
 from properties.systems import SYSTEMS
@@ -240,6 +240,14 @@ def test_values_are_validated_or_not(act: Callable[[Any, Any], Any]) -> None:
                 act(pool, table)
         else:
             act(pool, table)
+
+
+def test_an_entry_that_was_never_written_is_named() -> None:
+    """The place in the table that a decode found empty is that of the token before."""
+    pool, table = paged(8), rows()
+    table.alloc_rows(1)
+    with pytest.raises(BadLastLoc, match=r"entry \(4, 1\) is 0: it was never written"):
+        pool.alloc_decode_rows(table, ids(4), ids(4), ids(3), ids(3))
 
 
 @POOLS

@@ -61,7 +61,7 @@ class BaseTokenToKVPoolAllocator(KVCacheForwarding):
         checks.raise_first(
             checks.collected(
                 lambda: checks.host_size(page_size, "page_size", least=1),
-                lambda: checks.pool_size(size, checks.int_or_none(page_size) or 1),
+                lambda: checks.pool_size(size, page_size),
             )
         )
         self.page_size, self.size = operator.index(page_size), operator.index(size)

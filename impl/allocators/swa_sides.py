@@ -37,11 +37,10 @@ def construction_errors(
     size: Any, size_swa: Any, page_size: Any, kvcache: Any
 ) -> list[PoolError | None]:
     """What host data says against a pair."""
-    page = checks.int_or_none(page_size) or 1
     errors = checks.collected(
         lambda: checks.host_size(page_size, "page_size", least=1),
-        lambda: checks.pool_size(size, page),
-        lambda: checks.pool_size(size_swa, page, "size_swa"),
+        lambda: checks.pool_size(size, page_size),
+        lambda: checks.pool_size(size_swa, page_size, "size_swa"),
     )
     if kvcache is not None and not isinstance(kvcache, BaseSWAKVPool):
         errors.append(

@@ -89,7 +89,7 @@ class KVCache(ABC):
             [
                 *checks.collected(
                     lambda: checks.host_size(page_size, "page_size", least=1),
-                    lambda: checks.pool_size(size, checks.int_or_none(page_size) or 1),
+                    lambda: checks.pool_size(size, page_size),
                     lambda: checks.host_size(layer_num, "layer_num"),
                     lambda: checks.host_size(start_layer, "start_layer"),
                     lambda: checks.optional_size(end_layer, "end_layer"),

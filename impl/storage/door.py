@@ -73,9 +73,9 @@ class Door(SlotCalls):
             return
         target = loc if loc.dtype is torch.int64 else loc.to(torch.int64)
         if limits is not None:
-            columns = torch.arange(loc.shape[0] // limits.shape[0], device=self.device)
-            committed = columns[None] < limits[:, None]
-            target = target.where(committed.flatten(), -1)
+            lanes = target.view(limits.shape[0], -1)
+            columns = torch.arange(lanes.shape[1], device=self.device)
+            target = lanes.where(columns < limits[:, None], -1).flatten()
         if self.validate or self.device.type == "cpu":
             self._store_looked_over(call, parts, target)
         else:
@@ -141,8 +141,7 @@ class Door(SlotCalls):
             if least < 0 or most >= self.end:
                 found = f"slots {least}..{most} aren't within 0..{self.end - 1}"
                 raise OutOfRange(f"{call}: {found}. Read slots of the pool only.")
-        slots = slots.to(torch.int64)
-        return slots.where((slots >= 0) & (slots < self.end), 0)
+        return there_or_first(slots.to(torch.int64), self.end)
 
     def share(self, other: Door) -> None:
         """One record of faults with another door: what either has refused is void on both.
@@ -154,6 +153,11 @@ class Door(SlotCalls):
             raise Unsupported(f"{found}. Give both the same.")
         if self.backend == "triton":
             self.deferral = other.deferral
+
+
+def there_or_first(ids: torch.Tensor, end: int) -> torch.Tensor:
+    """Ids int64, those outside of 0..end - 1 as 0: who reads by them reads what is there."""
+    return ids.where((ids >= 0) & (ids < end), 0)
 
 
 def _extremes(slots: torch.Tensor) -> tuple[int, int]:

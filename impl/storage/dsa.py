@@ -21,6 +21,7 @@ from impl.errors import (
 )
 from impl.kernels.kv_rows import Part
 from impl.storage.buffers import grouped
+from impl.storage.door import there_or_first
 from impl.storage.mla import MLATokenToKVPool
 from impl.storage.packed import (
     FP8,
@@ -225,8 +226,7 @@ class DSATokenToKVPool(MLATokenToKVPool):
         requests = torch.searchsorted(ends, every, right=True).clamp(max=ends.shape[0] - 1)
         position = every - (ends - seq_lens)[requests]
         column = (position // self.page_size).clamp(0, page_indices.shape[1] - 1)
-        page = page_indices.to(torch.int64)[requests, column]
-        page = page.where((page >= 0) & (page < pages.shape[0]), 0)
+        page = there_or_first(page_indices.to(torch.int64)[requests, column], pages.shape[0])
         at, border = position % self.page_size, self.page_size * INDEX_HEAD_DIM
         keys = by_slot(pages[:, :border], self.page_size)[page, at]
         return keys, by_slot(pages[:, border:], self.page_size)[page, at]

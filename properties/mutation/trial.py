@@ -125,6 +125,7 @@ KV = Suite(
         "test_impl_kv_decisions.py",
         "test_impl_kv_figures.py",
         "test_impl_kv_faults.py",
+        "test_impl_kv_rows.py",
         "performance/test_kv_cost.py",
         "kernels/test_kv_rows.py",
     ),

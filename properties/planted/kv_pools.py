@@ -72,7 +72,7 @@ BUGS = (
         f"{MHA}._store", "cache_k, self.dtype, k_scale", "cache_k, self.dtype, v_scale",
     ), limits=OF_MHA),
     Bug("the prefix that is committed is one too long", POOLS, "I57", edit(
-        f"{DOOR}:Door.store", "columns[None] < limits[:, None]", "columns[None] <= limits[:, None]",
+        f"{DOOR}:Door.store", "columns < limits[:, None]", "columns <= limits[:, None]",
     ), also=("I11",), limits=OF_MHA),
     Bug("marks of slots aren't asked for", POOLS, "I4", edit(
         f"{BASE}._target", "if self.requires_physical_write_loc and not", "if False and not",
