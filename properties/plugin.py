@@ -6,7 +6,6 @@ isn't installed.
 
 from __future__ import annotations
 
-import gc
 import importlib.util
 import os
 from dataclasses import dataclass
@@ -107,13 +106,6 @@ def pytest_configure(config: pytest.Config) -> None:
         load(config.getoption("--subject"))
     except UnusableSubject as error:
         raise pytest.UsageError(str(error)) from error
-
-
-def pytest_collection_finish() -> None:
-    # Modules and tests stay to the end: looking through them again and again for garbage, among
-    # what steps leave behind, costs a tenth of the time.
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
