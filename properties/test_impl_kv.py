@@ -1,4 +1,4 @@
-"""The pools of KV: golden figures, constructors, and what no command of their system says."""
+"""The pools of KV: constructors, and what no command of their system says."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ from impl.errors import (
 from impl.storage.base import Regions
 from impl.storage.buffers import KVBuffer
 from impl.storage.host_copy import CHUNK
-from impl.storage.packed import calculate_mla_kv_cache_dim
 from impl.storage.swa_kv import SWACopy
 
 E4M3 = torch.float8_e4m3fn
@@ -51,75 +50,6 @@ def sparse(**options: Any) -> DSATokenToKVPool:
     given = {"size": 4, "page_size": 4, "dtype": E4M3, "kv_lora_rank": 512, "qk_rope_head_dim": 64}
     chosen = {**given, "layer_num": 3, "kv_cache_dim": 656, "device": "cpu", **options}
     return DSATokenToKVPool(**chosen)
-
-
-# Golden figures
-
-
-def test_bytes_of_heads() -> None:
-    """(size + ps) * H * (Dk + Dv) * itemsize * L, keys and values apart."""
-    pool = mha(v_head_dim=5, dtype=torch.bfloat16)
-    assert pool.get_kv_size_bytes() == (12 * 2 * 3 * 2 * 2, 12 * 2 * 5 * 2 * 2)
-    assert [each.shape for each in pool.k_buffer] == [(12, 2, 3)] * 2
-    assert [each.shape for each in pool.v_buffer] == [(12, 2, 5)] * 2
-    assert sum(pool.get_contiguous_buf_infos()[1]) == sum(pool.get_kv_size_bytes())
-    assert pool.get_contiguous_buf_infos()[2] == [4 * 2 * 3 * 2] * 2 + [4 * 2 * 5 * 2] * 2
-    assert pool.mem_usage == sum(pool.get_kv_size_bytes()) / 2**30
-
-
-def test_bytes_of_latents() -> None:
-    """At DeepSeek-V3's size 576 numbers a token and layer, against 2 * 128 * 128 of plain heads."""
-    latent = MLATokenToKVPool(64, 64, torch.bfloat16, 512, 64, 1, device="cpu")
-    heads = MHATokenToKVPool(64, 64, torch.bfloat16, 128, 128, 1, device="cpu")
-    numbers = [
-        latent.get_kv_size_bytes() // 2 // latent.num_rows,
-        sum(heads.get_kv_size_bytes()) // 2 // heads.num_rows,
-    ]
-    assert numbers == [576, 2 * 128 * 128]
-    assert numbers[1] // numbers[0] == 56  # 56.9
-    assert latent.get_value_buffer(0).shape == (128, 1, 512)
-    assert latent.get_value_buffer(0).data_ptr() == latent.get_key_buffer(0).data_ptr()
-
-
-@pytest.mark.parametrize(
-    ("dtype", "options", "due"),
-    [
-        (E4M3, {"is_dsa": True}, 656),
-        (E4M3, {"is_dsa": True, "raw": True}, 576),
-        (E4M3, {"is_dsa": False}, 576),
-        (torch.bfloat16, {"is_dsa": True}, 576),
-    ],
-)
-def test_row_widths(dtype: torch.dtype, options: dict[str, bool], due: int) -> None:
-    """512 fp8 bytes, 4 scales of 4 bytes, 64 bfloat16 ones: 656; or as they are."""
-    assert calculate_mla_kv_cache_dim(512, 64, dtype, **options) == due
-
-
-def test_index_pages() -> None:
-    """Two pages of 64 and the reserved one: [3, 8448], none where a layer is skipped."""
-    pool = sparse(size=128, page_size=64, skip_topk_layers=[False, True, False])
-    pages = pool.index_k_with_scale_buffer
-    assert [tuple(each.shape) for each in pages] == [(3, 8448), (0, 8448), (3, 8448)]
-    assert pool.get_kv_size_bytes() == 192 * 656 * 3 + 3 * 64 * 132 * 2
-    assert pool.get_state_buf_infos()[1:] == ([3 * 8448, 0, 3 * 8448], [8448, 0, 8448])
-    assert tuple(pool.kv_buffer[0].shape) == (192, 1, 656)
-
-
-def test_bytes_of_packed_rows() -> None:
-    """fp8 numbers, then scales, then bfloat16: each 128 numbers by their largest over 448."""
-    pool = sparse()
-    nope = torch.arange(512, dtype=torch.float32).reshape(1, 1, 512)
-    rope = torch.ones(1, 1, 64)
-    pool.set_mla_kv_buffer(1, torch.tensor([5]), nope, rope)
-    row = pool.kv_buffer[1][5, 0]
-    scales = row[512:528].clone().view(torch.float32)
-    assert torch.equal(scales, torch.tensor([127.0, 255.0, 383.0, 511.0]) / 448)
-    assert row[:512].view(E4M3)[[127, 255, 383, 511]].tolist() == [448.0] * 4
-    assert row[528:].clone().view(torch.bfloat16).tolist() == [1.0] * 64
-    found, tail = pool.get_mla_kv_buffer(1, torch.tensor([5]), torch.float32)
-    assert tail is not None
-    assert (found - nope).abs().max() <= 511 / 448 * 16  # half of fp8's widest step
-    assert torch.equal(tail, rope)
 
 
 # Constructors

@@ -1,8 +1,8 @@
 """The worked numbers of KV pools, their host tier and their descriptions to a transfer.
 
 `spec/pools_states_sizing.md` §7 to §12, `spec/interleave_hisparse_host_prefix.md` §4, §5; those of
-heads, latents and packed rows stand in `test_impl_kv.py`, those of capacities and declarations in
-`test_impl_host_plans.py`, those of states in `test_impl_state_pools.py`.
+capacities and declarations stand in `test_impl_host_plans.py`, those of states in
+`test_impl_state_pools.py`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from impl import (
 from impl.kernels.kv_rows import FLOATS, FP8
 from impl.storage.packed import calculate_mla_kv_cache_dim
 from properties.subjects.allocated import allocated_bytes, require_reported
+from properties.test_impl_kv import mha, sparse
 
 E4M3 = torch.float8_e4m3fn
 DTYPES = pytest.mark.parametrize("dtype", [*FLOATS, *FP8], ids=str)
@@ -51,23 +52,72 @@ def test_bytes_of_every_kind(dtype: torch.dtype) -> None:
     assert latent.get_kv_size_bytes() == rows * 9 * each * 3
     width = calculate_mla_kv_cache_dim(128, 2, dtype, is_dsa=dtype is E4M3)
     assert width == (128 + 4 + 2 * 2 if dtype is E4M3 else 130)
-    sparse = DSATokenToKVPool(
+    indexed = DSATokenToKVPool(
         8, 4, dtype, 128, 2, 3, kv_cache_dim=width, skip_topk_layers=[True, False, False],
         device="cpu",
     )  # fmt: skip
     latents = rows * (width if dtype is E4M3 else 130 * each) * 3
-    assert sparse.get_kv_size_bytes() == latents + 3 * 4 * 132 * 2
+    assert indexed.get_kv_size_bytes() == latents + 3 * 4 * 132 * 2
     windows = SWAKVPool(
         8, 4, 4, dtype, 2, 3, [0, 2], [1], v_head_dim=5, device="cpu"
     )  # two of the window side's layers, of one page
     assert windows.get_kv_size_bytes() == tuple(
         rows * 2 * width * each + 8 * 2 * width * each * 2 for width in (3, 5)
     )
-    pools: list[Any] = [plain, alone, latent, sparse, windows, HybridLinearKVPool(plain, [1, 5])]
+    pools: list[Any] = [plain, alone, latent, indexed, windows, HybridLinearKVPool(plain, [1, 5])]
     for pool in pools:
         require_reported(pool, pool.get_kv_size_bytes())
     for pool in pools[:4]:
         assert pool.mem_usage * 2**30 == allocated_bytes(pool)
+
+
+def test_bytes_of_heads() -> None:
+    """(size + ps) * H * (Dk + Dv) * itemsize * L, keys and values apart."""
+    pool = mha(v_head_dim=5, dtype=torch.bfloat16)
+    assert pool.get_kv_size_bytes() == (12 * 2 * 3 * 2 * 2, 12 * 2 * 5 * 2 * 2)
+    assert [each.shape for each in pool.k_buffer] == [(12, 2, 3)] * 2
+    assert [each.shape for each in pool.v_buffer] == [(12, 2, 5)] * 2
+    assert sum(pool.get_contiguous_buf_infos()[1]) == sum(pool.get_kv_size_bytes())
+    assert pool.get_contiguous_buf_infos()[2] == [4 * 2 * 3 * 2] * 2 + [4 * 2 * 5 * 2] * 2
+    assert pool.mem_usage == sum(pool.get_kv_size_bytes()) / 2**30
+
+
+def test_bytes_of_latents() -> None:
+    """At DeepSeek-V3's size 576 numbers a token and layer, against 2 * 128 * 128 of plain heads."""
+    latent = MLATokenToKVPool(64, 64, torch.bfloat16, 512, 64, 1, device="cpu")
+    heads = MHATokenToKVPool(64, 64, torch.bfloat16, 128, 128, 1, device="cpu")
+    numbers = [
+        latent.get_kv_size_bytes() // 2 // latent.num_rows,
+        sum(heads.get_kv_size_bytes()) // 2 // heads.num_rows,
+    ]
+    assert numbers == [576, 2 * 128 * 128]
+    assert numbers[1] // numbers[0] == 56  # 56.9
+    assert latent.get_value_buffer(0).shape == (128, 1, 512)
+    assert latent.get_value_buffer(0).data_ptr() == latent.get_key_buffer(0).data_ptr()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "options", "due"),
+    [
+        (E4M3, {"is_dsa": True}, 656),
+        (E4M3, {"is_dsa": True, "raw": True}, 576),
+        (E4M3, {"is_dsa": False}, 576),
+        (torch.bfloat16, {"is_dsa": True}, 576),
+    ],
+)
+def test_row_widths(dtype: torch.dtype, options: dict[str, bool], due: int) -> None:
+    """512 fp8 bytes, 4 scales of 4 bytes, 64 bfloat16 ones: 656; or as they are."""
+    assert calculate_mla_kv_cache_dim(512, 64, dtype, **options) == due
+
+
+def test_pages_of_layers_that_are_skipped() -> None:
+    """Two pages of 64 and the reserved one: [3, 8448], none where a layer is skipped."""
+    pool = sparse(size=128, page_size=64, skip_topk_layers=[False, True, False])
+    pages = pool.index_k_with_scale_buffer
+    assert [tuple(each.shape) for each in pages] == [(3, 8448), (0, 8448), (3, 8448)]
+    assert pool.get_kv_size_bytes() == 192 * 656 * 3 + 3 * 64 * 132 * 2
+    assert pool.get_state_buf_infos()[1:] == ([3 * 8448, 0, 3 * 8448], [8448, 0, 8448])
+    assert tuple(pool.kv_buffer[0].shape) == (192, 1, 656)
 
 
 def test_a_row_of_deepseek() -> None:
@@ -138,16 +188,16 @@ def test_restored_windows() -> None:
         slots = torch.arange(1, 13)
         mapping[1 : saved + 1] = torch.arange(1, saved + 1)
         rows = torch.arange(1.0, 13).view(12, 1, 1)
-        windows = pool.swa_kv_pool
-        windows.set_kv_buffer(0, slots, rows, rows)  # type: ignore[attr-defined]
+        windows: Any = pool.swa_kv_pool
+        windows.set_kv_buffer(0, slots, rows, rows)
         copy = pool.get_cpu_copy(slots)
         assert int(copy.swa_mask.sum()) == saved
         mapping[1:-1] = 0
         mapping[1 : mapped + 1] = torch.arange(12, 12 - mapped, -1)
-        windows.set_kv_buffer(0, slots, -rows, -rows)  # type: ignore[attr-defined]
+        windows.set_kv_buffer(0, slots, -rows, -rows)
         pool.load_cpu_copy(copy, slots)
         back = min(saved, mapped)
-        found = windows.get_key_buffer(0)[1:, 0, 0]  # type: ignore[attr-defined]
+        found = windows.get_key_buffer(0)[1:, 0, 0]
         due = -rows[:, 0, 0]
         due[12 - back :] = torch.arange(back, 0, -1)
         assert found.tolist() == due.tolist()

@@ -8,6 +8,24 @@ import torch
 from impl.storage.buffers import grouped
 from impl.storage.door import there_or_first
 from impl.storage.packed import TILE, quantised
+from properties.test_impl_kv import E4M3, sparse
+
+
+def test_bytes_of_packed_rows() -> None:
+    """fp8 numbers, then scales, then bfloat16: each 128 numbers by their largest over 448."""
+    pool = sparse()
+    nope = torch.arange(512, dtype=torch.float32).reshape(1, 1, 512)
+    rope = torch.ones(1, 1, 64)
+    pool.set_mla_kv_buffer(1, torch.tensor([5]), nope, rope)
+    row = pool.kv_buffer[1][5, 0]
+    scales = row[512:528].clone().view(torch.float32)
+    assert torch.equal(scales, torch.tensor([127.0, 255.0, 383.0, 511.0]) / 448)
+    assert row[:512].view(E4M3)[[127, 255, 383, 511]].tolist() == [448.0] * 4
+    assert row[528:].clone().view(torch.bfloat16).tolist() == [1.0] * 64
+    found, tail = pool.get_mla_kv_buffer(1, torch.tensor([5]), torch.float32)
+    assert tail is not None
+    assert (found - nope).abs().max() <= 511 / 448 * 16  # half of fp8's widest step
+    assert torch.equal(tail, rope)
 
 
 def test_a_tile_of_zeros_is_zeros() -> None:
@@ -18,7 +36,7 @@ def test_a_tile_of_zeros_is_zeros() -> None:
     assert scales.view(torch.float32).tolist() == [[0, 0], [0, 1]]
     assert not codes[0].any()
     assert not codes[1, :TILE].any()
-    assert codes[1, TILE:].view(torch.float8_e4m3fn).float()[[0, -1]].tolist() == [-448, 448]
+    assert codes[1, TILE:].view(E4M3).float()[[0, -1]].tolist() == [-448, 448]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def captured_nowhere() -> Iterator[None]:
         yield
         return
     made = ModuleType(name, "Stands in for a module while SGLang's pools are written to.")
-    made.get_is_capture_mode = lambda: False  # type: ignore[attr-defined]
+    vars(made)["get_is_capture_mode"] = lambda: False
     sys.modules[name] = made
     try:
         yield

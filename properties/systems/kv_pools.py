@@ -12,7 +12,7 @@ from impl.storage.mla import MLATokenToKVPool
 from impl.storage.swa_kv import SWAKVPool
 from properties.choices import Choices
 from properties.subjects.kv_pools_reference import KVPoolsReference
-from properties.systems.kv_pools_commands import LEGAL
+from properties.systems import kv_pools_commands, kv_pools_reads
 from properties.systems.kv_pools_misuse import MISUSE
 from properties.systems.kv_pools_model import SITUATIONS, KVModel
 from properties.systems.system import Limits, System, allowed
@@ -137,7 +137,7 @@ class KVPoolsConfig:
 KV_POOLS = System(
     name="kv_pools",
     config=KVPoolsConfig,
-    commands=(*LEGAL, *MISUSE),
+    commands=(*kv_pools_commands.LEGAL, *kv_pools_reads.LEGAL, *MISUSE),
     situations=SITUATIONS,
     reference=KVPoolsReference,
     model=KVModel,

@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 
 from properties.choices import Choices
 from properties.commands import Call, Distortion
-from properties.systems.kv_pools_commands import WRITES, OfKV, Read, loc_args, write_call
+from properties.systems.kv_pools_commands import WRITES, OfKV, loc_args, write_call
 from properties.systems.kv_pools_model import KVModel, KVSide, rows
+from properties.systems.kv_pools_reads import Read
 
 ALL_WRITES = ("set_kv_buffer", "set_k_buffer", "set_mla_kv_buffer")
 
